@@ -1,0 +1,1 @@
+"""Torch op to MIL: our converters where coremltools is wrong or silent, and the conversion of one program."""

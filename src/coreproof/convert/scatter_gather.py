@@ -1,0 +1,1 @@
+"""Converters of the scatter_gather family."""

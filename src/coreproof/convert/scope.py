@@ -1,0 +1,72 @@
+"""The one place where coreproof changes how coremltools behaves, for the length of one conversion.
+
+Three things are swapped inside `conversion()` and put back on the way out,
+also after an error:
+
+* the registry of torch converters, which is global in coremltools: ours are
+  added (condition for removal: coremltools takes a registry as an argument);
+* the progress bar of the torch frontend (`ops._tqdm`), which cannot be turned
+  off per call (condition for removal: a `progress` argument);
+* the level of the coremltools logger, because an attempt that fails is an
+  ordinary answer here and must not be logged as an error.
+
+Conversions are serialised by a lock: the registry is shared by all threads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import coremltools
+import executorch.backends.apple.coreml.compiler.torch_ops  # noqa: F401  ExecuTorch's own additions come first
+from coremltools.converters.mil.frontend.torch import ops as torch_frontend_ops
+from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
+
+from .registry import CONVERTERS
+
+_FAMILIES = (
+    "activation",
+    "fills",
+    "linear",
+    "normalization",
+    "reduction",
+    "scatter_gather",
+    "tensor_operation",
+    "tensor_transformation",
+)
+_LOCK = threading.RLock()
+
+
+def _load_families() -> None:
+    """Import the converter families, which fill `CONVERTERS`."""
+    for family in _FAMILIES:
+        importlib.import_module(f"{__package__}.{family}")
+
+
+def _no_progress(iterable: Any, **_: Any) -> Any:
+    return iterable
+
+
+@contextmanager
+def conversion() -> Iterator[None]:
+    """Use coreproof's converters, silently, in the body; everything is as before afterwards."""
+    _load_families()
+    with _LOCK:
+        registry = _TORCH_OPS_REGISTRY.name_to_func_mapping
+        progress = torch_frontend_ops._tqdm
+        logger: logging.Logger = coremltools._logger
+        level = logger.level
+        _TORCH_OPS_REGISTRY.name_to_func_mapping = {**registry, **CONVERTERS}
+        torch_frontend_ops._tqdm = _no_progress
+        logger.setLevel(logging.CRITICAL + 1)
+        try:
+            yield
+        finally:
+            _TORCH_OPS_REGISTRY.name_to_func_mapping = registry
+            torch_frontend_ops._tqdm = progress
+            logger.setLevel(level)

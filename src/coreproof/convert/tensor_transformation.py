@@ -1,0 +1,1 @@
+"""Converters of the tensor_transformation family."""
