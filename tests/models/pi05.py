@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .parts import ACTION, HEIGHT, WIDTH, Pixels, TimeEmbedding, frames, rotate
+from .parts import ACTION, Pixels, TimeEmbedding, frames, rotate
 
 VOCABULARY, PROMPT, CHUNK, PATCH = 48, 5, 6, 16
 HEADS, SIZE, LAYERS = 4, 8, 2
