@@ -1,0 +1,143 @@
+"""A placement as text for a terminal: shares, delegates, mutable buffers, and every refusal with its reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..partition.record import BufferPlacement, MethodPlacement, Partition, Placement, Refusal
+
+_KINDS = {"state": "Core ML state", "io": "passed in and out", "cpu": "CPU"}
+_FEW = 3
+
+
+def placement_report(placement: Placement, *, written: str = "", verbose: bool = False) -> Group:
+    """The whole report.
+
+    Args:
+        placement: as `coreproof.lower` and `coreproof.plan` return it.
+        written: the file that was written and its size, or "" where none was.
+        verbose: every source line, boundary tensor and narrowed tensor instead of the first few.
+
+    Returns:
+        What `rich.console.Console.print` takes. It needs 80 columns and uses no markup in the user's own names.
+    """
+    parts: list[RenderableType] = [_summary(placement, written)]
+    for name, method in placement.items():
+        label = f" of {name}" if len(placement) > 1 else ""
+        if method.partitions:
+            parts += _section(f"Delegates{label}", _delegates(method.partitions, verbose))
+        if method.buffers:
+            parts += _section(f"Mutable buffers{label}", _buffers(method.buffers, verbose))
+        if method.refusals:
+            parts += _section(f"Not on Core ML{label}", _refusals(method, verbose))
+        if verbose and method.narrowings:
+            parts += _section(f"Narrowed to 32 bits{label}", _narrowings(method))
+    return Group(*parts)
+
+
+def file_size(count: int) -> str:
+    """`count` bytes in the largest unit that keeps it at 1 or above, for instance `1.2 MB` (powers of 1000)."""
+    size, units = float(count), ["bytes", "kB", "MB", "GB"]
+    while size >= 999.95 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{count} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+
+
+def _summary(placement: Placement, written: str) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        table.add_column(overflow="fold")
+    for name, method in placement.items():
+        table.add_row(Text("Core ML" if len(placement) == 1 else name, style="bold"), Text(_share(method)))
+    if len(placement) > 1:
+        whole = f"{placement.share:.1%} of the ops in {_count(placement.delegates, 'delegate')}"
+        table.add_row(Text("All methods", style="bold"), Text(whole))
+    narrowed = Counter(f"{n.from_dtype} to {n.to_dtype}" for method in placement.values() for n in method.narrowings)
+    if narrowed:
+        counts = ", ".join(f"{_count(number, 'tensor')} {pair}" for pair, number in sorted(narrowed.items()))
+        table.add_row(Text("Narrowed", style="bold"), Text(counts))
+    if written:
+        table.add_row(Text("Written", style="bold"), Text(written))
+    return table
+
+
+def _share(method: MethodPlacement) -> str:
+    total = len(method.nodes)
+    on_coreml = f"{method.on_coreml} of {_count(total, 'op')} ({method.share:.1%})"
+    return f"{on_coreml} in {_count(len(method.partitions), 'delegate')}, {total - method.on_coreml} on the CPU"
+
+
+def _delegates(partitions: Iterable[Partition], verbose: bool) -> Table:
+    table = _columns("#", "ops", "inputs", "outputs")
+    for partition in partitions:
+        table.add_row(
+            str(partition.id),
+            str(partition.ops),
+            Text(_few(partition.inputs, verbose)),
+            Text(_few(partition.outputs, verbose)),
+        )
+    return table
+
+
+def _buffers(buffers: Iterable[BufferPlacement], verbose: bool) -> Group:
+    homes: dict[str, list[str]] = {}
+    for buffer in buffers:
+        home = _KINDS[buffer.kind] + (f" of delegate {buffer.partition}" if buffer.partition is not None else "")
+        shape = ",".join(str(size) for size in buffer.shape)
+        entry = f"{buffer.name} {buffer.dtype}[{shape}]"
+        homes.setdefault(f"{home}: {buffer.reason}" if buffer.reason else home, []).append(entry)
+    parts: list[RenderableType] = []
+    for home, names in homes.items():
+        parts += [Text(home), Padding(Text(_few(names, verbose), style="dim"), (0, 0, 0, 4))]
+    return Group(*parts)
+
+
+def _refusals(method: MethodPlacement, verbose: bool) -> Group:
+    parts: list[RenderableType] = []
+    for rule, reason, ops, refusals in method.refusals_by_reason():
+        parts.append(Text.assemble((rule, "yellow"), f": {reason}"))
+        counts = ", ".join(f"{number} x {op}" for op, number in ops.most_common())
+        parts.append(Padding(Text(counts), (0, 0, 0, 4)))
+        parts.append(Padding(Text(_few(_places(refusals), verbose), style="dim"), (0, 0, 0, 4)))
+    return Group(*parts)
+
+
+def _places(refusals: Iterable[Refusal]) -> list[str]:
+    """The source lines, each once, in the order of the graph; the module or the node where there is no line."""
+    return list(dict.fromkeys(refusal.source or refusal.module or refusal.node for refusal in refusals))
+
+
+def _narrowings(method: MethodPlacement) -> Table:
+    table = _columns("op", "from", "to", "source")
+    for narrowing in method.narrowings:
+        table.add_row(
+            Text(narrowing.op), narrowing.from_dtype, narrowing.to_dtype, Text(narrowing.source or narrowing.node)
+        )
+    return table
+
+
+def _few(items: Sequence[str], verbose: bool) -> str:
+    shown = items if verbose else items[:_FEW]
+    rest = len(items) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _section(title: str, body: RenderableType) -> list[RenderableType]:
+    return [Text(), Text(title, style="bold"), Padding(body, (0, 0, 0, 2))]
+
+
+def _columns(*names: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table
