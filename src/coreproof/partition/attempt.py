@@ -1,0 +1,351 @@
+"""Steps 1 and 2 of a verdict: convert one node alone, and hold what was emitted against what torch says.
+
+The node is wrapped as a program of its own, with its real argument types.
+Constants are presented as constants, because some operands must be known when
+the model is compiled; a large one is a stand-in of one element stretched to the
+shape, so that no weight is touched. The numeric proof of the emitted MIL (step
+3) will take the program that `attempt` converts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import re
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import coremltools as ct
+import torch
+from coremltools.converters.mil.mil import Program, types
+from coremltools.converters.mil.mil.types.symbolic import is_symbolic
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.fx import Graph, GraphModule, Node
+
+from ..convert.program import DEFAULT_TARGET, to_mil
+from .nodes import is_symbol, op_name, source_line, tensors
+from .program_view import SMALL, ProgramView, element_count
+
+# What Core ML carries a torch dtype as. int64 and float64 are the two declared narrowings.
+MIL_DTYPES = {
+    torch.bool: types.bool,
+    torch.int8: types.int8,
+    torch.uint8: types.uint8,
+    torch.int16: types.int16,
+    torch.int32: types.int32,
+    torch.int64: types.int32,
+    torch.float16: types.fp16,
+    torch.float32: types.fp32,
+    torch.float64: types.fp32,
+}
+NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
+
+_PACKAGE = str(Path(__file__).parents[1])
+_SYMBOL = re.compile(r"\b[a-z]+\d+\b")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a node can run on Core ML; if not, the rule that says so and the reason in one sentence."""
+
+    ok: bool
+    rule: str = ""
+    reason: str = ""
+
+
+PROVEN_SO_FAR = Verdict(True)
+
+
+class ConverterBug(RuntimeError):
+    """A converter of coreproof's own failed in a way that is no refusal: a bug to report, not missing support."""
+
+
+@dataclass
+class _Slice:
+    """A node with the small constants and sizes that it is computed from: `inner` is copied, `leaves` are inputs."""
+
+    inner: list[Node]
+    leaves: list[Node]
+
+
+class Attempts:
+    """Verdicts by signature for one deployment target, kept for the life of the process."""
+
+    _verdicts: dict[str, Verdict] = {}
+
+    def __init__(self, target: ct.target | None) -> None:
+        self.target = target or DEFAULT_TARGET
+
+    def verdict(self, node: Node, view: ProgramView, constant_nodes: set[Node]) -> Verdict:
+        """The verdict on `node`, converted alone.
+
+        Args:
+            node: a `call_function` node that is no getitem.
+            view: the program that it belongs to.
+            constant_nodes: nodes on Core ML whose values are known when the model is compiled.
+
+        Raises:
+            ConverterBug: one of our own converters broke.
+        """
+        piece = _slice(node, constant_nodes)
+        key = self._signature(node, piece, view, constant_nodes)
+        if key not in self._verdicts:
+            self._verdicts[key] = _attempt(node, piece, view, constant_nodes, self.target)
+        return self._verdicts[key]
+
+    def _signature(self, node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[Node]) -> str:
+        names: dict[str, str] = {}
+
+        def rename(match: re.Match[str]) -> str:
+            return names.setdefault(match.group(), f"d{len(names)}")
+
+        def tensor(value: Any) -> str:
+            if isinstance(value, torch.Tensor):
+                shape = _SYMBOL.sub(rename, ",".join(str(size) for size in value.shape))
+                return f"{value.dtype}[{shape}]{_layout(value)}"
+            if isinstance(value, (tuple, list)):
+                return f"({','.join(tensor(v) for v in value)})"
+            return type(value).__name__
+
+        index: dict[Node, str] = {}
+        parts = [self.target.name, view.program.dialect]
+        for number, leaf in enumerate(piece.leaves):
+            index[leaf] = f"%{number}"
+            kind = "const" if view.is_owned(leaf) or leaf in constant_nodes else "input"
+            parts.append(f"{kind}:{tensor(leaf.meta.get('val'))}{_content(view.constants.get(leaf))}")
+        for number, inner in enumerate(piece.inner):
+            arguments = torch.fx.map_arg((inner.args, inner.kwargs), lambda n: index[n])
+            parts.append(f"{op_name(inner)}{arguments!r}->{tensor(inner.meta.get('val'))}")
+            index[inner] = f"%%{number}"
+        return "|".join(parts)
+
+
+def _layout(value: torch.Tensor) -> str:
+    return "" if _is_contiguous(value) else f"@{tuple(value.dim_order())}"
+
+
+def _is_contiguous(value: torch.Tensor) -> bool:
+    """Whether the dimensions lie in order, which is the only layout that Core ML has."""
+    if value.layout != torch.strided or any(not isinstance(s, int) for s in (*value.shape, *value.stride())):
+        return True
+    return value.is_contiguous() or tuple(value.dim_order()) == tuple(range(value.dim()))
+
+
+def _content(value: torch.Tensor | None) -> str:
+    if value is None:
+        return ""
+    raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8) if value.numel() else value.new_empty(0)
+    return "#" + hashlib.sha1(raw.numpy().tobytes() if raw.numel() else b"", usedforsecurity=False).hexdigest()
+
+
+def _slice(node: Node, constant_nodes: set[Node]) -> _Slice:
+    inner: list[Node] = []
+    leaves: list[Node] = []
+    seen: set[Node] = set()
+
+    def is_copied(operand: Node) -> bool:
+        if operand.op != "call_function":
+            return False
+        count = element_count(operand)
+        return is_symbol(operand) or (operand in constant_nodes and count is not None and count <= SMALL)
+
+    def visit(current: Node) -> None:
+        for operand in current.all_input_nodes:
+            if operand in seen:
+                continue
+            seen.add(operand)
+            if is_copied(operand):
+                visit(operand)
+            else:
+                leaves.append(operand)
+        inner.append(current)
+
+    visit(node)
+    return _Slice(inner, leaves)
+
+
+def _attempt(
+    node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[Node], target: ct.target
+) -> Verdict:
+    if not tensors(node) and not is_symbol(node):
+        return Verdict(False, "attempt", "it makes no tensor that Core ML could return")
+    unknown = [str(t.dtype) for t in (*_tensors_in(piece), *tensors(node)) if t.dtype not in MIL_DTYPES]
+    if unknown:
+        return Verdict(False, "dtype", f"Core ML has no {unknown[0].removeprefix('torch.')} tensors")
+    program = _one_node_program(node, piece, view, constant_nodes)
+    try:
+        mil = to_mil(program, target)
+    except Exception as error:  # noqa: BLE001  coremltools raises every type; ours are told apart below
+        if _is_our_bug(error):
+            raise ConverterBug(
+                f"coreproof's converter of {op_name(node)} failed on {node.name} "
+                f"({source_line(node) or 'no source line'}): {type(error).__name__}: {error}"
+            ) from error
+        return Verdict(False, *_refusal(error))
+    return _contract(node, mil)
+
+
+def _tensors_in(piece: _Slice) -> list[torch.Tensor]:
+    return [t for leaf in piece.leaves for t in tensors(leaf)]
+
+
+def _refusal(error: Exception) -> tuple[str, str]:
+    text = str(error).strip().splitlines()[0].strip() if str(error).strip() else type(error).__name__
+    if "Unsupported fx node" in text or "convert function for op" in text:
+        return "no-converter", "coremltools 9.0 has no converter for it"
+    return "attempt", f"coremltools 9.0 fails to convert it with these arguments ({_shorten(text)})"
+
+
+def _shorten(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _is_our_bug(error: Exception) -> bool:
+    """Whether the innermost frame is a converter of ours and the type is not one that converters refuse with."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = bool(frames) and frames[-1].filename.startswith(_PACKAGE)
+    return inside and not isinstance(error, (NotImplementedError, ValueError))
+
+
+def _one_node_program(
+    node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[Node]
+) -> ExportedProgram:
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    specs: list[InputSpec] = []
+    constants: dict[str, torch.Tensor] = {}
+    known = [leaf for leaf in piece.leaves if view.is_owned(leaf) or leaf in constant_nodes]
+    for leaf in (*known, *(leaf for leaf in piece.leaves if leaf not in known)):
+        copies[leaf] = graph.placeholder(leaf.name)
+        copies[leaf].meta = dict(leaf.meta)
+        argument = TensorArgument(name=leaf.name)
+        if leaf in known:
+            constants[leaf.name] = _constant_value(leaf, view)
+            specs.append(InputSpec(InputKind.CONSTANT_TENSOR, argument, target=leaf.name))
+        else:
+            specs.append(InputSpec(InputKind.USER_INPUT, argument, target=None))
+    for inner in piece.inner:
+        copies[inner] = graph.node_copy(inner, lambda n: copies[n])
+    outputs = _outputs(graph, node, copies[node])
+    graph.output(tuple(outputs))
+    kind = SymIntArgument if is_symbol(node) else TensorArgument
+    signature = ExportGraphSignature(
+        specs, [OutputSpec(OutputKind.USER_OUTPUT, kind(name=o.name), target=None) for o in outputs]
+    )
+    return _program(graph, signature, constants, view)
+
+
+def _program(
+    graph: Graph, signature: ExportGraphSignature, constants: dict[str, torch.Tensor], view: ProgramView
+) -> ExportedProgram:
+    return ExportedProgram(
+        root=GraphModule({}, graph),
+        graph=graph,
+        graph_signature=signature,
+        state_dict={},
+        range_constraints=_ranges(graph, view),
+        module_call_graph=view.program.module_call_graph,
+        constants=constants,
+        verifiers=[view.program.verifier],
+    )
+
+
+def _ranges(graph: Graph, view: ProgramView) -> dict:
+    """The program's ranges, and one for every size expression (`s0 // 2`) that an input of the piece has.
+
+    Inside its partition such a size is computed; alone, the node's input has it, and coremltools takes only
+    sizes that have a range of their own.
+    """
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    ranges = dict(view.program.range_constraints)
+    for placeholder in graph.find_nodes(op="placeholder"):
+        for value in tensors(placeholder):
+            for size in value.shape:
+                if isinstance(size, torch.SymInt) and size.node.expr not in ranges:
+                    ranges[size.node.expr] = ValueRanges(1, 2**31 - 1)
+    return ranges
+
+
+def _constant_value(leaf: Node, view: ProgramView) -> torch.Tensor:
+    value = view.constants.get(leaf)
+    if value is not None:
+        return value.detach()
+    fake = tensors(leaf)[0]
+    shape = [size if isinstance(size, int) else 2 for size in fake.shape]
+    return torch.zeros((), dtype=fake.dtype).expand(shape)
+
+
+def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
+    """The copy itself, or its elements that somebody takes, for a node that makes several tensors."""
+    value = node.meta.get("val")
+    if not isinstance(value, (tuple, list)):
+        return [copy]
+    used = sorted({int(user.args[1]) for user in node.users if user.target is operator.getitem}) or [0]  # type: ignore[arg-type]
+    items = []
+    for index in used:
+        item = graph.call_function(operator.getitem, (copy, index))
+        item.meta = {**node.meta, "val": value[index]}
+        items.append(item)
+    return items
+
+
+def _contract(node: Node, mil: Program) -> Verdict:
+    """Step 2: every emitted value has the shape and dtype that torch gave the node."""
+    if is_symbol(node):
+        return PROVEN_SO_FAR
+    value = node.meta.get("val")
+    if isinstance(value, (tuple, list)):
+        used = sorted({int(user.args[1]) for user in node.users if user.target is operator.getitem}) or [0]  # type: ignore[arg-type]
+        expected = [value[index] for index in used]
+    else:
+        expected = [value]
+    emitted = mil.functions["main"].outputs
+    for tensor, var in zip(expected, emitted, strict=True):
+        verdict = _contract_of_one(tensor, var)
+        if not verdict.ok:
+            return verdict
+    return PROVEN_SO_FAR
+
+
+def _contract_of_one(tensor: torch.Tensor, var: Any) -> Verdict:
+    if not types.is_tensor(var.sym_type) and not types.is_scalar(var.sym_type):
+        return Verdict(False, "contract-type", f"coremltools made a {var.sym_type.__type_info__()}, no tensor")
+    dtype = types.builtin_to_string(var.dtype)
+    wanted = types.builtin_to_string(MIL_DTYPES[tensor.dtype])
+    if dtype != wanted:
+        torch_name = str(tensor.dtype).removeprefix("torch.")
+        return Verdict(False, "contract-dtype", f"coremltools makes it {dtype}, torch has {torch_name}")
+    shape = tuple(var.shape) if types.is_tensor(var.sym_type) else ()
+    if not _same_shape(tuple(tensor.shape), shape):
+        return Verdict(
+            False, "contract-shape", f"coremltools gives it shape {_show(shape)}, torch {_show(tuple(tensor.shape))}"
+        )
+    if not _is_contiguous(tensor):
+        return Verdict(False, "contract-layout", f"torch lays it out as {tuple(tensor.dim_order())}, Core ML in order")
+    return PROVEN_SO_FAR
+
+
+def _same_shape(torch_shape: tuple, mil_shape: tuple) -> bool:
+    """Equal rank and sizes; a size that MIL leaves open may be any, one that torch leaves open must not be fixed."""
+    if len(torch_shape) != len(mil_shape):
+        return False
+    pairs = zip(torch_shape, mil_shape, strict=True)
+    return all(is_symbolic(m) or (isinstance(t, int) and t == m) for t, m in pairs)
+
+
+def _show(shape: tuple) -> str:
+    return "(" + ", ".join(str(size) for size in shape) + ("," if len(shape) == 1 else "") + ")"
+
+

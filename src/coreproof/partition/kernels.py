@@ -1,0 +1,45 @@
+"""Which ops ExecuTorch can run on the CPU: its own registry of kernels says so."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from executorch.exir.operator.convert import to_out_variant
+from torch.fx import Node
+
+
+@lru_cache(maxsize=1)
+def registered_kernels() -> frozenset[str]:
+    """Names such as `aten::add.out`, from the runtime in the installed wheel."""
+    from executorch.runtime import Runtime
+
+    return frozenset(Runtime.get().operator_registry.operator_names)
+
+
+@lru_cache(maxsize=4096)
+def has_kernel(op: torch._ops.OpOverload, extra: frozenset[str] = frozenset()) -> bool:
+    """Whether the finished program can call `op` on the CPU.
+
+    Args:
+        op: the functional ATen op (for an edge op, the op that it wraps).
+        extra: names (`namespace::op` or `namespace::op.overload`) for which the user has kernels of their own.
+    """
+    names = {_qualified(op)}
+    try:
+        names.add(_qualified(to_out_variant(op)[0]))
+    except (RuntimeError, AssertionError):  # ExecuTorch's answer for an op without an out variant
+        pass
+    base = op._schema.name
+    return base in extra or bool(names & (registered_kernels() | extra))
+
+
+def lacks_kernel(node: Node, extra: frozenset[str]) -> bool:
+    """Whether `node`, left on the CPU, would keep the program from loading."""
+    op = getattr(node.target, "_op", node.target)
+    return isinstance(op, torch._ops.OpOverload) and not has_kernel(op, extra)
+
+
+def _qualified(op: torch._ops.OpOverload) -> str:
+    overload = op._schema.overload_name
+    return f"{op._schema.name}.{overload}" if overload else op._schema.name

@@ -1,0 +1,88 @@
+"""What a torch.fx node says about itself: its op's name, its tensors, the user's source line."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Iterator
+
+import torch
+from torch.fx import Node
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_TORCH_FOLDER = os.path.dirname(torch.__file__)
+_SYMBOLS = (torch.SymInt, torch.SymBool, torch.SymFloat)
+
+# Ops that ExecuTorch removes before a program runs (exir/passes/remove_graph_asserts_pass.py): they run nowhere.
+_REMOVED = frozenset(
+    (
+        "_assert_async.msg",
+        "_assert_scalar.default",
+        "_assert_tensor_metadata.default",
+        "sym_constrain_range.default",
+        "sym_constrain_range_for_size.default",
+    )
+)
+
+
+def op_name(node: Node) -> str:
+    """The op as ExecuTorch names it: `aten.mm.default` in the ATen and in the edge dialect alike."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    name = getattr(target, "__name__", str(target))
+    if getattr(target, "__module__", "") in ("_operator", "math"):
+        return f"{'operator' if target.__module__ == '_operator' else 'math'}.{name}"  # type: ignore[union-attr]
+    return name
+
+
+def is_removed(node: Node) -> bool:
+    """Whether the op is an assertion, which leaves no trace in the finished program."""
+    return op_name(node).removeprefix("aten.") in _REMOVED
+
+
+def is_getitem(node: Node) -> bool:
+    """Whether the node takes one value out of another node's tuple."""
+    return node.target is operator.getitem and isinstance(node.args[0], Node) and not is_symbol(node.args[0])
+
+
+def is_symbol(node: Node) -> bool:
+    """Whether the node is a size (or another run-time scalar) and not a tensor."""
+    return isinstance(node.meta.get("val"), (*_SYMBOLS, int, float, bool))
+
+
+def tensors(node: Node) -> list[torch.Tensor]:
+    """The (fake) tensors that the node makes: one, several for a tuple, none for a scalar."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return [v for v in values if isinstance(v, torch.Tensor)]
+
+
+def compute_nodes(graph: torch.fx.Graph) -> Iterator[Node]:
+    """The nodes of the graph that run somewhere, in order."""
+    return (node for node in graph.nodes if node.op == "call_function" and not is_removed(node))
+
+
+def source_line(node: Node) -> str:
+    """`file.py:12`, the innermost line of the user's own code that made the node, or "" where none was kept."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith(_TORCH_FOLDER)] or frames
+    if not own:
+        return ""
+    path, line = own[-1]
+    return f"{_short(path)}:{line}"
+
+
+def module_path(node: Node) -> str:
+    """The path of the user's module that the node comes from, for instance `encoder.layers.0`, or ""."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = list(stack.values())[-1][0]
+    return path.removeprefix("L['self'].").removeprefix("L__self___")
+
+
+def _short(path: str) -> str:
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

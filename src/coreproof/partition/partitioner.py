@@ -1,0 +1,207 @@
+"""`CoreMLPartitioner`: ExecuTorch's partitioner interface over a graph placement."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+import weakref
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from executorch.backends.apple.coreml.compiler import CoreMLBackend as StockBackend
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from executorch.exir.backend.utils import tag_constant_data
+from torch.export import ExportedProgram
+
+from ..backend import marked
+from ..errors import InputError, MissingKernelError, RequirementError
+from ..rewrite import rewrite
+from .kernels import lacks_kernel
+from .nodes import op_name, source_line
+from .options import MutableBufferState, PartitionOptions, skip_set
+from .placement import GraphPlacement
+from .program_view import small_values
+from .record import Placement, Refusal
+from .state import require_single_place
+from .whole_ops import whole_ops
+
+logger = logging.getLogger(__name__)
+
+
+class CoreMLPartitioner(Partitioner):
+    """Decides what runs on Core ML; a drop-in for ExecuTorch's class of this name.
+
+    Args:
+        skip_ops_for_coreml_delegation: ops to keep off Core ML, as `aten.mm.default` or `aten.mm`.
+        compile_specs: as the stock `CoreMLBackend.generate_compile_specs` and its siblings make them.
+        take_over_mutable_buffer: whether mutable buffers may become Core ML state.
+        lower_full_graph: raise unless every op runs on Core ML.
+        take_over_constant_data: whether delegates own the constants that they read.
+        mutable_buffer_state: `auto` makes a floating-point buffer Core ML state (which is float16) where the
+            compute precision is float16; `always` every floating-point buffer; `never` none.
+        extra_kernels: ops (`namespace::name`) for which your own ExecuTorch build has CPU kernels.
+
+    Attributes:
+        placement: after a lowering, the `MethodPlacement` of each method, in the order of lowering.
+
+    Raises:
+        InputError: options that exclude one another.
+    """
+
+    def __init__(
+        self,
+        *,
+        skip_ops_for_coreml_delegation: Sequence[str] | None = None,
+        compile_specs: list[CompileSpec] | None = None,
+        take_over_mutable_buffer: bool | None = True,
+        lower_full_graph: bool = False,
+        take_over_constant_data: bool = True,
+        mutable_buffer_state: MutableBufferState = "auto",
+        extra_kernels: Collection[str] = (),
+    ) -> None:
+        specs = list(compile_specs or [])
+        self.options = PartitionOptions(
+            target=StockBackend.min_deployment_target_from_compile_specs(specs),
+            precision=StockBackend.model_compute_precision_from_compile_specs(specs),
+            skip_ops=skip_set(skip_ops_for_coreml_delegation),
+            own_buffers=bool(take_over_mutable_buffer),
+            own_constants=take_over_constant_data,
+            full_graph=lower_full_graph,
+            state=mutable_buffer_state,
+            extra_kernels=frozenset(extra_kernels),
+        )
+        _check(self.options, StockBackend.enumerated_shapes_from_compile_specs(specs) is not None)
+        self.skip_ops_for_coreml_delegation = list(skip_ops_for_coreml_delegation or [])
+        self.take_over_mutable_buffer = self.options.own_buffers
+        self.take_over_constant_data = take_over_constant_data
+        self.lower_full_graph = lower_full_graph
+        self.delegation_spec = DelegationSpec(StockBackend.__name__, marked(specs))
+        self.placement = Placement()
+        self._small_values: dict[str, torch.Tensor] = {}
+        self._whole_ops: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def transform_for_pre_decomposition(self, program: ExportedProgram) -> ExportedProgram:
+        """Apply the exact rewrites; the caller's program is not changed."""
+        return rewrite(program)
+
+    def ops_to_not_decompose(
+        self, ep: ExportedProgram
+    ) -> tuple[list[torch._ops.OpOverload], Callable[[torch.fx.Node], bool] | None]:
+        """The ops to keep whole. ExecuTorch asks several times about one program: the answer is kept."""
+        if ep.dialect == "EDGE":  # the question after the lowering: nothing was left whole that has to go
+            return [], None
+        if ep not in self._whole_ops:
+            self._small_values = small_values(ep)
+            self._whole_ops[ep] = whole_ops(ep, self.options, self._small_values)
+        return self._whole_ops[ep], None
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag each node that runs on Core ML with its delegate.
+
+        Raises:
+            RequirementError: `lower_full_graph` and an op that cannot run on Core ML (all are listed).
+            StateError: a mutable buffer is used in more than one place.
+            MissingKernelError: an op is left to the CPU that ExecuTorch has no kernel for.
+            InputError: called through the single-program `to_backend`, which always takes the stock backend.
+        """
+        _refuse_single_program_path()
+        start = time.perf_counter()
+        placed = GraphPlacement(exported_program, self.options, self._small_values)
+        record = placed.record()
+        record.seconds = time.perf_counter() - start
+        self.placement[self._method_name()] = record
+        _log(record.refusals)
+        reasons = {node: refusal.reason for node, refusal in placed.refusals.items()}
+        if self.options.full_graph:
+            require_full_graph(record.refusals)
+        require_single_place(placed.buffers, placed.delegate, reasons)
+        self._require_kernels(placed)
+        return PartitionResult(exported_program, self._tag(exported_program, placed))
+
+    def _tag(self, program: ExportedProgram, placed: GraphPlacement) -> dict[str, DelegationSpec]:
+        for node, number in placed.delegate.items():
+            node.meta["delegation_tag"] = f"coreml_{number}"
+        if self.options.own_constants:
+            tag_constant_data(program)
+        for decision in placed.buffers:
+            if decision.record.kind == "state":
+                decision.buffer.placeholder.meta["delegation_tag"] = f"coreml_{decision.record.partition}"
+        return {f"coreml_{number}": self.delegation_spec for number in sorted(set(placed.delegate.values()))}
+
+    def _require_kernels(self, placed: GraphPlacement) -> None:
+        missing = [
+            node
+            for node in placed.cpu_nodes()
+            if lacks_kernel(node, self.options.extra_kernels) and not self.options.is_skipped(op_name(node))
+        ]
+        if missing:
+            raise MissingKernelError(_missing_message(missing, placed), [placed.refusals[n] for n in missing if n in placed.refusals])
+
+    def _method_name(self) -> str:
+        return f"method_{len(self.placement)}" if self.placement else "forward"
+
+
+def require_full_graph(refusals: Sequence[Refusal]) -> None:
+    """Raise if anything was refused, naming every op, its reason and its source line.
+
+    Raises:
+        RequirementError: with the refusals.
+    """
+    if refusals:
+        lines = "; ".join(f"{r.op} ({r.source or r.node}): {r.reason}" for r in refusals)
+        raise RequirementError(
+            f"lower_full_graph=True, and {len(refusals)} op(s) cannot run on Core ML: {lines}. "
+            "lower_full_graph=False runs them outside Core ML",
+            tuple(refusals),
+        )
+
+
+def _missing_message(nodes: list[torch.fx.Node], placed: GraphPlacement) -> str:
+    lines = []
+    for node in nodes:
+        refusal = placed.refusals.get(node)
+        why = f", not on Core ML because {refusal.reason}" if refusal else ""
+        lines.append(f"{op_name(node)} ({source_line(node) or node.name}){why}")
+    return (
+        f"{len(nodes)} op(s) would run on the CPU and ExecuTorch has no kernel for them, so the program could not "
+        f"load on a device: {'; '.join(lines)}. Rewrite the op in the model, or name it in extra_kernels if your "
+        "own ExecuTorch build has a kernel"
+    )
+
+
+def _check(options: PartitionOptions, enumerated_shapes: bool) -> None:
+    if enumerated_shapes and not options.full_graph:
+        raise InputError("enumerated shapes need lower_full_graph=True")
+    if not options.full_graph:
+        return
+    if options.skip_ops:
+        raise InputError("lower_full_graph=True excludes skip_ops_for_coreml_delegation: set one of them")
+    if not options.own_constants or not options.own_buffers:
+        raise InputError("lower_full_graph=True needs take_over_constant_data=True and take_over_mutable_buffer=True")
+
+
+def _log(refusals: Sequence[Refusal]) -> None:
+    for op, reason in dict.fromkeys((r.op, r.reason) for r in refusals):
+        logger.info("%s runs outside Core ML: %s", op, reason)
+
+
+def _refuse_single_program_path() -> None:
+    """`to_backend(program, partitioner)` looks the backend up by name and takes the first one: the stock one.
+
+    What it would convert is neither checked nor coreproof's; every other entry point takes the last one.
+    """
+    frame = inspect.currentframe()
+    callers = []
+    while frame is not None:
+        callers.append(frame)
+        frame = frame.f_back
+    for caller in callers:
+        if "partitioner_instance" in caller.f_locals and "edge_program" in caller.f_locals:
+            if caller.f_code.co_filename.endswith("backend_api.py") and "method_to_edge_program" not in caller.f_locals:
+                raise InputError(
+                    "to_backend(program, CoreMLPartitioner(...)) always takes ExecuTorch's own Core ML backend: "
+                    "use to_edge_transform_and_lower(...) or EdgeProgramManager.to_backend(...)"
+                )
+            return

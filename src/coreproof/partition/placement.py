@@ -1,0 +1,254 @@
+"""From a verdict for each node to the placement of the whole graph.
+
+A node runs on Core ML if it can alone, and if nothing that crosses the border
+of its delegate is something that Core ML cannot take or return. Taking a node
+off Core ML moves borders, so the two are repeated until nothing changes; the
+set only shrinks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import coremltools as ct
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from .attempt import MIL_DTYPES, NARROWED, Attempts, Verdict
+from .levels import levels
+from .nodes import compute_nodes, is_getitem, is_symbol, module_path, op_name, source_line, tensors
+from .options import PartitionOptions
+from .program_view import ProgramView
+from .quirks import NOT_AT_THE_BORDER, quirk_of
+from .record import MethodPlacement, Narrowing, NodePlacement, Partition, Refusal
+from .state import BufferDecision, place_buffers
+
+
+class GraphPlacement:
+    """Where each node of one program runs.
+
+    Attributes:
+        view: the program.
+        delegate: number of the delegate for each node on Core ML (getitems and sizes included).
+        refusals: why, for each op that is not.
+        buffers: where each mutable buffer lives.
+
+    Raises:
+        ConverterBug: a converter of coreproof's own broke.
+    """
+
+    def __init__(
+        self, program: ExportedProgram, options: PartitionOptions, small_values: dict[str, torch.Tensor]
+    ) -> None:
+        self.options = options
+        self.view = ProgramView(program, small_values, options.own_constants)
+        self.attempts = Attempts(options.target)
+        self.refusals: dict[Node, Refusal] = {}
+        self.delegate: dict[Node, int] = {}
+        self._place()
+        self.buffers: list[BufferDecision] = place_buffers(self.view, self.delegate, options)
+
+    # ------------------------------------------------------------------ deciding
+
+    def _place(self) -> None:
+        on_coreml: set[Node] = set()
+        constant: set[Node] = set()
+        for node in compute_nodes(self.view.graph):
+            if self._accept(node, on_coreml, constant):
+                on_coreml.add(node)
+                if self._folds(node, constant):
+                    constant.add(node)
+        while True:
+            self.delegate = levels(self.view.graph, on_coreml, lambda n: n in constant or is_symbol(n))
+            refused = dict(self._refused_at_borders(constant))
+            if not refused:
+                return
+            for node, verdict in refused.items():
+                on_coreml.discard(node)
+                self._refuse(node, verdict)
+            self._drop_getitems(on_coreml)
+            constant &= on_coreml
+
+    def _accept(self, node: Node, on_coreml: set[Node], constant: set[Node]) -> bool:
+        if is_getitem(node):
+            return node.args[0] in on_coreml
+        verdict = self._verdict_alone(node, constant)
+        if not verdict.ok:
+            self._refuse(node, verdict)
+        return verdict.ok
+
+    def _verdict_alone(self, node: Node, constant: set[Node]) -> Verdict:
+        if self.options.is_skipped(op_name(node)):
+            return Verdict(False, "user-skip", "you asked to keep it off Core ML")
+        quirk = quirk_of(node)
+        if quirk is not None:
+            return Verdict(False, quirk.rule, f"{quirk.reason} ({quirk.source})")
+        return self.attempts.verdict(node, self.view, constant)
+
+    def _folds(self, node: Node, constant: set[Node]) -> bool:
+        return not self.view.is_random(node) and all(
+            self.view.is_owned(i) or i in constant for i in node.all_input_nodes
+        )
+
+    def _drop_getitems(self, on_coreml: set[Node]) -> None:
+        for node in [n for n in on_coreml if is_getitem(n) and n.args[0] not in on_coreml]:
+            on_coreml.discard(node)
+
+    def _refuse(self, node: Node, verdict: Verdict) -> None:
+        self.refusals[node] = Refusal(
+            verdict.rule, verdict.reason, op_name(node), node.name, source_line(node), module_path(node)
+        )
+
+    # ------------------------------------------------------------------ borders
+
+    def _refused_at_borders(self, constant: set[Node]) -> Iterator[tuple[Node, Verdict]]:
+        for number, nodes in self.partitions().items():
+            members = set(nodes)
+            inputs = self.inputs_of(nodes, members)
+            if not any(tensors(i) for i in inputs) and self.options.effective_target < ct.target.iOS18:
+                reason = "its partition has no inputs, which needs iOS 18 (ct#2578)"
+                yield from ((n, Verdict(False, "no-inputs", reason)) for n in nodes if not is_getitem(n))
+                continue
+            for operand in inputs:
+                verdict = _why_not_an_input(operand)
+                if verdict is not None:
+                    yield from ((_producer(n), verdict) for n in nodes if operand in n.all_input_nodes)
+            for node in self._outputs_of(nodes, members):
+                verdict = _why_not_an_output(node)
+                if verdict is not None:
+                    yield _producer(node), verdict
+            yield from self._refused_without_constants(number, nodes, constant)
+
+    def _refused_without_constants(
+        self, number: int, nodes: list[Node], constant: set[Node]
+    ) -> Iterator[tuple[Node, Verdict]]:
+        """Nodes that need an operand to be constant which another delegate, or the CPU, computes."""
+        near = {c for c in constant if self.delegate.get(c) == number}
+        for node in nodes:
+            far = any(i in constant and i not in near for i in node.all_input_nodes)
+            if far and not is_getitem(node):
+                verdict = self._verdict_alone(node, near)
+                if not verdict.ok:
+                    yield node, verdict
+
+    def partitions(self) -> dict[int, list[Node]]:
+        """The nodes of each delegate, in graph order."""
+        found: dict[int, list[Node]] = defaultdict(list)
+        for node in self.view.graph.nodes:
+            if node in self.delegate:
+                found[self.delegate[node]].append(node)
+        return dict(sorted(found.items()))
+
+    def inputs_of(self, nodes: list[Node], members: set[Node]) -> list[Node]:
+        """What the delegate gets from outside: everything that its nodes read but neither make nor own."""
+        found = dict.fromkeys(i for n in nodes for i in n.all_input_nodes)
+        return [i for i in found if i not in members and not self.view.is_owned(i) and i.op != "get_attr"]
+
+    def _outputs_of(self, nodes: list[Node], members: set[Node]) -> list[Node]:
+        return [n for n in nodes if n in self.view.outputs or any(u not in members for u in n.users)]
+
+    # ------------------------------------------------------------------ the record
+
+    def cpu_nodes(self) -> list[Node]:
+        """The ops that are left to the CPU, in graph order (no getitems; sizes are no ops)."""
+        return [n for n in compute_nodes(self.view.graph) if n not in self.delegate and _is_op(n)]
+
+    def record(self) -> MethodPlacement:
+        """The placement as plain values."""
+        ops = [n for n in compute_nodes(self.view.graph) if _is_op(n)]
+        return MethodPlacement(
+            nodes=[
+                NodePlacement(n.name, op_name(n), self.delegate.get(n), source_line(n), module_path(n)) for n in ops
+            ],
+            partitions=[self._partition(number, nodes) for number, nodes in self.partitions().items()],
+            refusals=[self.refusals[n] for n in ops if n in self.refusals],
+            buffers=[decision.record for decision in self.buffers],
+            narrowings=[found for n in ops if n in self.delegate for found in _narrowings(n)],
+        )
+
+    def _partition(self, number: int, nodes: list[Node]) -> Partition:
+        members = set(nodes)
+        states = {d.buffer.placeholder for d in self.buffers if d.record.kind == "state"}
+        inputs = [i for i in self.inputs_of(nodes, members) if i not in states]
+        return Partition(
+            id=number,
+            ops=sum(_is_op(n) for n in nodes),
+            inputs=tuple(_describe(i) for i in inputs),
+            outputs=tuple(_describe(n) for n in self._outputs_of(nodes, members)),
+        )
+
+
+def _is_op(node: Node) -> bool:
+    return not is_getitem(node) and not is_symbol(node)
+
+
+def _producer(node: Node) -> Node:
+    return node.args[0] if is_getitem(node) else node  # type: ignore[return-value]
+
+
+def _why_not_an_input(operand: Node) -> Verdict | None:
+    if is_symbol(operand):
+        return Verdict(False, "size-input", f"it reads the size {operand.name} from outside Core ML, which takes tensors only")
+    for value in tensors(operand):
+        name = _dtype_name(value.dtype)
+        if value.dtype in NOT_AT_THE_BORDER:
+            return Verdict(
+                False,
+                "boundary-dtype",
+                f"it reads the {name} tensor {operand.name} from outside Core ML, which cannot take {name} "
+                "(ct#2495, ort#28595)",
+            )
+        if value.dtype not in MIL_DTYPES:
+            return Verdict(False, "dtype", f"Core ML has no {name} tensors")
+        if any(isinstance(s, torch.SymInt) and not isinstance(s.node.expr, sympy.Symbol) for s in value.shape):
+            sizes = ", ".join(str(s) for s in value.shape)
+            return Verdict(
+                False,
+                "boundary-size",
+                f"it reads {operand.name} of shape ({sizes}) from outside Core ML, which takes no computed sizes",
+            )
+        if not value.is_sparse and tuple(value.dim_order()) != tuple(range(value.dim())):
+            return Verdict(
+                False,
+                "boundary-layout",
+                f"it reads {operand.name}, laid out as {tuple(value.dim_order())}, and Core ML takes tensors in order only",
+            )
+    return None
+
+
+def _why_not_an_output(node: Node) -> Verdict | None:
+    if is_symbol(node):
+        return Verdict(False, "size-output", "its size is used outside Core ML, which returns tensors only")
+    for value in tensors(node):
+        if value.dtype in NOT_AT_THE_BORDER:
+            name = _dtype_name(value.dtype)
+            return Verdict(
+                False, "boundary-dtype", f"it makes a {name} tensor that is used outside Core ML, which cannot return {name}"
+            )
+    return None
+
+
+def _narrowings(node: Node) -> Iterable[Narrowing]:
+    for value in tensors(node)[:1]:
+        if value.dtype in NARROWED:
+            yield Narrowing(
+                node.name,
+                op_name(node),
+                _dtype_name(value.dtype),
+                _dtype_name(NARROWED[value.dtype]),
+                source_line(node),
+            )
+
+
+def _describe(node: Node) -> str:
+    value = next(iter(tensors(node)), None)
+    if value is None:
+        return node.name
+    return f"{node.name}: {_dtype_name(value.dtype)}[{', '.join(str(s) for s in value.shape)}]"
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

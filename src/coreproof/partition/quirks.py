@@ -1,0 +1,132 @@
+"""Facts that no conversion off the device can show: what Apple's runtime refuses or computes differently.
+
+Each rule states the fact and its source (GitHub repository and issue: `ct` is
+apple/coremltools, `et` pytorch/executorch, `ort` microsoft/onnxruntime). This is
+the only place where the partitioner knows ops by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from .nodes import op_name, tensors
+
+MAX_RANK = 5
+
+# Multi-array dtypes that cannot cross the border of a Core ML program in either direction, and that ExecuTorch's
+# delegate does not convert: the runtime cannot return int8 (et#24317) and has no uint8 multi-array (ct#2495, ort#28595).
+NOT_AT_THE_BORDER = frozenset((torch.int8, torch.uint8))
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """One fact: `applies(node)` says whether the node meets it."""
+
+    rule: str
+    reason: str
+    source: str
+    applies: Callable[[Node], bool]
+
+
+def quirk_of(node: Node) -> Quirk | None:
+    """The first quirk that keeps `node` off Core ML, or None."""
+    return next((quirk for quirk in QUIRKS if quirk.applies(node)), None)
+
+
+def _own_and_operand_tensors(node: Node) -> list[torch.Tensor]:
+    return [t for n in (*node.all_input_nodes, node) for t in tensors(n)]
+
+
+def _name(node: Node) -> str:
+    return op_name(node).removeprefix("aten.")
+
+
+def _argument(node: Node, position: int, name: str, default: object = None) -> object:
+    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
+
+
+def _rank_above_five(node: Node) -> bool:
+    return any(t.dim() > MAX_RANK for t in _own_and_operand_tensors(node))
+
+
+def _has_zero_size(node: Node) -> bool:
+    return any(isinstance(s, int) and s == 0 for t in _own_and_operand_tensors(node) for s in t.shape)
+
+
+def _has_data_dependent_size(node: Node) -> bool:
+    return any(free_unbacked_symbols(t.shape) for t in _own_and_operand_tensors(node))
+
+
+def _reduces_flattened(node: Node) -> bool:
+    return _name(node) in ("argmax.default", "argmin.default") and _argument(node, 1, "dim") is None
+
+
+def _has_alpha(node: Node) -> bool:
+    return _name(node) in ("add.Tensor", "sub.Tensor", "rsub.Tensor", "rsub.Scalar", "add.Scalar", "sub.Scalar") and (
+        _argument(node, 2, "alpha", 1) != 1
+    )
+
+
+def _is_diagonal(node: Node) -> bool:
+    return _name(node) in ("diagonal.default", "diagonal_copy.default")
+
+
+_MATRIX_PRODUCTS = frozenset(("mm.default", "bmm.default", "linear.default", "matmul.default", "addmm.default"))
+
+
+def _multiplies_integers(node: Node) -> bool:
+    return _name(node) in _MATRIX_PRODUCTS and any(not t.dtype.is_floating_point for t in tensors(node))
+
+
+def _has_rank_one_operand(node: Node) -> bool:
+    operands = [t for n in node.all_input_nodes for t in tensors(n)]
+    return _name(node) == "matmul.default" and any(t.dim() < 2 for t in operands)
+
+
+def _normalises_rank_five(node: Node) -> bool:
+    name = _name(node)
+    is_norm = name.startswith(("batch_norm", "_native_batch_norm", "native_batch_norm", "instance_norm"))
+    return is_norm and any(t.dim() >= MAX_RANK for t in tensors(node))
+
+
+def _pads_more_than_two(node: Node) -> bool:
+    name = _name(node)
+    if name.startswith(("reflection_pad3d", "replication_pad3d")):
+        return True
+    mode = _argument(node, 2, "mode", "constant")
+    amounts = _argument(node, 1, "pad")
+    return name == "pad.default" and mode != "constant" and isinstance(amounts, (list, tuple)) and len(amounts) > 4
+
+
+QUIRKS: tuple[Quirk, ...] = (
+    Quirk("rank", f"Core ML takes tensors of at most {MAX_RANK} dimensions", "ct#1723, ct#2291, et#11694", _rank_above_five),
+    Quirk("zero-size", "Core ML refuses dimensions of size zero", "ort#23262, ct#1635", _has_zero_size),
+    Quirk(
+        "data-dependent-size",
+        "its size depends on values, which crashes in the Core ML delegate",
+        "et#17537",
+        _has_data_dependent_size,
+    ),
+    Quirk("argmax-flattened", "argmax over all elements crashes Core ML now and then", "et#11715", _reduces_flattened),
+    Quirk("alpha", "coremltools ignores alpha here", "ct#2573", _has_alpha),
+    Quirk("diagonal", "coremltools' conversion of diagonal gives wrong values", "ct#2565", _is_diagonal),
+    Quirk(
+        "integer-matmul",
+        "Core ML cannot build a plan for a matrix product of integers",
+        "ct#2575, et#11691",
+        _multiplies_integers,
+    ),
+    Quirk("rank-1-matmul", "Core ML gives wrong results for 1-d operands of matmul", "ct#2263, ort#21186", _has_rank_one_operand),
+    Quirk("norm-rank", "Core ML aborts on this normalisation at 5 dimensions", "ct#2572, ct#2276, ct#2667", _normalises_rank_five),
+    Quirk(
+        "pad-dimensions",
+        "Core ML pads at most two dimensions in a mode other than constant",
+        "ct#2576, ct#2571",
+        _pads_more_than_two,
+    ),
+)
