@@ -12,6 +12,7 @@ without a kernel, or changes the model's values.
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib.util
 import json
 import resource
@@ -138,7 +139,8 @@ def work(build: Callable[[], tuple], name: str, precisions: list[str], out: Path
     module, inputs, dynamic_shapes = build()
     program, refused = export(module, inputs, dynamic_shapes)
     with torch.no_grad():
-        expected = None if program is None else program.module()(*inputs)  # on buffers of its own
+        # A copy, for the buffers of `program.module()` are the program's own: a call would change its initial state.
+        expected = None if program is None else copy.deepcopy(program).module()(*inputs)
     for precision in precisions:
         row = Row(name, precision, exported=program is not None, error=refused)
         start = time.perf_counter()
