@@ -82,7 +82,7 @@ def _lower(arguments: argparse.Namespace, progress: Progress) -> Placement:
     progress("loading the model")
     source = load_source(arguments.source)
     progress("loading ExecuTorch and Core ML Tools")
-    from .lower import lower
+    from . import lower
 
     lowered = lower(
         source.model,
@@ -101,7 +101,7 @@ def _plan(arguments: argparse.Namespace, progress: Progress) -> Placement:
     progress("loading the model")
     source = load_source(arguments.source)
     progress("loading ExecuTorch and Core ML Tools")
-    from .lower import plan
+    from . import plan
 
     return plan(
         source.model,
