@@ -151,7 +151,7 @@ def _table(placement: Placement, output: str | None, size: int, verbose: bool) -
     console = Console(highlight=False)
     with console.capture() as capture:
         console.print(placement_report(placement, written=written, verbose=verbose))
-    return capture.get().rstrip("\n")
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().split("\n"))
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -67,8 +67,23 @@ def test_summary_counts_ops_delegates_narrowings_and_names_the_file():
 
 def test_each_delegate_with_its_ops_and_a_few_of_its_boundary_tensors():
     text = words(printed(Placement(forward=method()), width=120))
-    assert "0 30 float32[1,3,64,64], bool[1,16], float32[1,7] and 1 more float16[1,16,7]" in text
-    assert "1 10 float16[1,16,7] float32[1,16,7]" in text
+    assert "0: 30 ops in float32[1,3,64,64], bool[1,16], float32[1,7] and 1 more out float16[1,16,7]" in text
+    assert "1: 10 ops in float16[1,16,7] out float32[1,16,7]" in text
+
+
+def test_many_delegates_are_cut_short_but_counted():
+    value = MethodPlacement(partitions=[Partition(i, 1) for i in range(12)])
+    text = words(printed(Placement(forward=value)))
+    assert "9: 1 op in out and 2 more" in text and "10: 1 op" not in text
+    assert "11: 1 op" in words(printed(Placement(forward=value), verbose=True))
+
+
+def test_source_lines_below_the_current_folder_are_shown_from_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sources = [str(tmp_path / "a" / "policy.py") + ":4", str(tmp_path) + "_other/b.py:5"]
+    value = MethodPlacement(refusals=[Refusal("attempt", "r", "aten.x.default", "n", source) for source in sources])
+    text = printed(Placement(forward=value), width=400)
+    assert f" a/policy.py:4, {sources[1]}" in text
 
 
 def test_refusals_are_grouped_with_rule_counts_and_the_first_lines():

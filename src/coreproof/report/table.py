@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +14,8 @@ from rich.text import Text
 from ..partition.record import BufferPlacement, MethodPlacement, Partition, Placement, Refusal
 
 _KINDS = {"state": "Core ML state", "io": "passed in and out", "cpu": "CPU"}
-_FEW = 3
+_FEW = 3  # entries of a line
+_MANY = 10  # delegates
 
 
 def placement_report(placement: Placement, *, written: str = "", verbose: bool = False) -> Group:
@@ -73,16 +75,16 @@ def _share(method: MethodPlacement) -> str:
     return f"{on_coreml} in {_count(len(method.partitions), 'delegate')}, {total - method.on_coreml} on the CPU"
 
 
-def _delegates(partitions: Iterable[Partition], verbose: bool) -> Table:
-    table = _columns("#", "ops", "inputs", "outputs")
-    for partition in partitions:
-        table.add_row(
-            str(partition.id),
-            str(partition.ops),
-            Text(_few(partition.inputs, verbose)),
-            Text(_few(partition.outputs, verbose)),
-        )
-    return table
+def _delegates(partitions: Sequence[Partition], verbose: bool) -> Group:
+    shown = partitions if verbose else partitions[:_MANY]
+    parts: list[RenderableType] = []
+    for partition in shown:
+        parts.append(Text(f"{partition.id}: {_count(partition.ops, 'op')}"))
+        for label, tensors in (("in", partition.inputs), ("out", partition.outputs)):
+            parts.append(Padding(Text(f"{label:<4}{_few(tensors, verbose)}", style="dim"), (0, 0, 0, 4)))
+    if len(shown) < len(partitions):
+        parts.append(Text(f"and {len(partitions) - len(shown)} more"))
+    return Group(*parts)
 
 
 def _buffers(buffers: Iterable[BufferPlacement], verbose: bool) -> Group:
@@ -110,14 +112,24 @@ def _refusals(method: MethodPlacement, verbose: bool) -> Group:
 
 def _places(refusals: Iterable[Refusal]) -> list[str]:
     """The source lines, each once, in the order of the graph; the module or the node where there is no line."""
-    return list(dict.fromkeys(refusal.source or refusal.module or refusal.node for refusal in refusals))
+    return list(dict.fromkeys(_near(refusal.source) or refusal.module or refusal.node for refusal in refusals))
+
+
+def _near(source: str) -> str:
+    """A source line without the path to the current folder."""
+    return source.removeprefix(os.getcwd() + os.sep)
 
 
 def _narrowings(method: MethodPlacement) -> Table:
-    table = _columns("op", "from", "to", "source")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("op", "from", "to", "source"):
+        table.add_column(name, overflow="fold")
     for narrowing in method.narrowings:
         table.add_row(
-            Text(narrowing.op), narrowing.from_dtype, narrowing.to_dtype, Text(narrowing.source or narrowing.node)
+            Text(narrowing.op),
+            narrowing.from_dtype,
+            narrowing.to_dtype,
+            Text(_near(narrowing.source) or narrowing.node),
         )
     return table
 
@@ -134,10 +146,3 @@ def _count(number: int, noun: str) -> str:
 
 def _section(title: str, body: RenderableType) -> list[RenderableType]:
     return [Text(), Text(title, style="bold"), Padding(body, (0, 0, 0, 2))]
-
-
-def _columns(*names: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in names:
-        table.add_column(name, overflow="fold")
-    return table
