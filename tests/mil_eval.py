@@ -19,12 +19,14 @@ from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 OPS: dict[str, Callable[..., Any]] = {}
 
 
-def evaluate(program: Program, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+def evaluate(program: Program, inputs: dict[str, np.ndarray], *, strict: bool = False) -> list[np.ndarray]:
     """Run a MIL program of one function, before or after its passes.
 
     Args:
         program: a program without control flow.
         inputs: an array for each input and each state, by name; an array of a state is updated in place.
+        strict: refuse negative indices of gather and gather_nd at iOS 17 and later. They are in order before the
+            passes, of which `guard_negative_gather_indices` removes them; scatters have no such pass.
 
     Returns:
         The outputs in order, in their declared dtypes.
@@ -39,6 +41,8 @@ def evaluate(program: Program, inputs: dict[str, np.ndarray]) -> list[np.ndarray
     for name, var in function.inputs.items():
         values[var] = inputs[name] if types.is_state(var.sym_type) else _declared(inputs[name], var)
     for op in function.operations:
+        if strict and op.op_type in ("gather", "gather_nd") and "validate_indices" in op.inputs:
+            _require_no_negative(values[op.indices])
         results = _run(op, values)
         for var, result in zip(op.outputs, results if isinstance(results, tuple) else (results,)):
             values[var] = result if op.op_type == "const" else _declared(result, var)
@@ -295,7 +299,7 @@ def reshape(x, shape):
 @op
 def concat(values, axis, interleave=False):
     assert not interleave, "mil_eval does not interleave"
-    return np.concatenate(values, int(axis))
+    return np.concatenate([np.atleast_1d(v) for v in values], int(axis))
 
 
 @op
@@ -377,14 +381,18 @@ def one_hot(indices, one_hot_vector_size, axis=-1, on_value=1, off_value=0):
 # Gather and scatter. Only ops from iOS 17 on have `validate_indices`, and to those a negative index is out of bounds.
 
 
-def _require_defined(indices: np.ndarray, validate_indices: Any) -> None:
-    if validate_indices is not None and np.any(indices < 0):
+def _require_no_negative(indices: np.ndarray) -> None:
+    if np.any(indices < 0):
         raise ValueError(f"negative index {indices.min()}: undefined from iOS 17 on")
+
+
+def _require_defined(indices: np.ndarray, validate_indices: Any) -> None:
+    if validate_indices is not None:
+        _require_no_negative(indices)
 
 
 @op
 def gather(x, indices, axis=0, batch_dims=0, validate_indices=None):
-    _require_defined(indices, validate_indices)
     if batch_dims:
         axis = axis + x.ndim if axis < 0 else axis
         return np.stack([gather(a, i, axis - 1, batch_dims - 1) for a, i in zip(x, indices)])
@@ -393,7 +401,6 @@ def gather(x, indices, axis=0, batch_dims=0, validate_indices=None):
 
 @op
 def gather_nd(x, indices, batch_dims=0, validate_indices=None):
-    _require_defined(indices, validate_indices)
     if batch_dims:
         return np.stack([gather_nd(a, i, batch_dims - 1) for a, i in zip(x, indices)])
     return x[tuple(np.moveaxis(indices, -1, 0))]

@@ -16,7 +16,7 @@ Y = np.array([[2.0, -3.0, 0.25, 3.0], [-2.0, 1.5, 2.5, -4.0], [3.0, -4.0, 2.0, 1
 DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-def run(build, *arrays: np.ndarray, opset=ct.target.iOS17) -> list[np.ndarray]:
+def run(build, *arrays: np.ndarray, opset=ct.target.iOS17, **options) -> list[np.ndarray]:
     """Build a program of the inputs x0, x1, ... with `build`, and evaluate it."""
     inputs = {
         f"x{i}": mb.placeholder(shape=a.shape, dtype=types.numpy_type_to_builtin_type(a.dtype))
@@ -27,7 +27,7 @@ def run(build, *arrays: np.ndarray, opset=ct.target.iOS17) -> list[np.ndarray]:
         function.set_outputs(list(outputs) if isinstance(outputs, tuple) else [outputs])
     program = Program()
     program.add_function("main", function)
-    return evaluate(program, dict(zip(inputs, arrays)))
+    return evaluate(program, dict(zip(inputs, arrays)), **options)
 
 
 UNARY = {
@@ -156,12 +156,20 @@ def test_gathers():
     np.testing.assert_array_equal(got, [11.0, 1.0])
 
 
-def test_negative_index_is_undefined_from_ios17_on():
+@pytest.mark.parametrize("op", ["gather", "gather_nd", "scatter"])
+def test_negative_index_is_undefined_from_ios17_on(op):
+    def build(x, i):
+        if op == "gather":
+            return mb.gather(x=x, indices=i, axis=0)
+        if op == "gather_nd":
+            return mb.gather_nd(x=x, indices=mb.expand_dims(x=i, axes=[-1]))
+        return mb.scatter(data=x, indices=i, updates=-DATA[:1], axis=0, mode="update")
+
     index = np.array([-1], np.int32)
     with pytest.raises(ValueError, match="negative index -1"):
-        run(lambda x, i: mb.gather(x=x, indices=i, axis=0), DATA, index)
-    (got,) = run(lambda x, i: mb.gather(x=x, indices=i, axis=0), DATA, index, opset=ct.target.iOS15)
-    np.testing.assert_array_equal(got, DATA[-1:])
+        run(build, DATA, index, strict=True)
+    (got,) = run(build, DATA, index, opset=ct.target.iOS15, strict=True)
+    np.testing.assert_array_equal(got, np.concatenate([DATA[:2], -DATA[:1]]) if op == "scatter" else DATA[-1:])
 
 
 def test_making_values():
