@@ -9,6 +9,9 @@ is converted here, anything else is passed on to the stock backend unchanged.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import coremltools as ct
 import coremltools.optimize as cto
@@ -22,9 +25,11 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
+from .convert.copies import merge_copies
 from .convert.program import to_mlmodel
 
 _MARK = "coreproof"
+_report: ContextVar[Callable[[str], None] | None] = ContextVar("coreproof_progress", default=None)
 
 
 def marked(specs: list[CompileSpec]) -> list[CompileSpec]:
@@ -35,6 +40,28 @@ def marked(specs: list[CompileSpec]) -> list[CompileSpec]:
 def is_marked(specs: list[CompileSpec]) -> bool:
     """Whether the specs are of a delegate that coreproof's partitioner made."""
     return any(spec.key == _MARK for spec in specs)
+
+
+@contextmanager
+def reporting(say: Callable[[str], None]) -> Iterator[None]:
+    """Tell `say` in the body which delegate is being converted."""
+    token = _report.set(_Counter(say))
+    try:
+        yield
+    finally:
+        _report.reset(token)
+
+
+class _Counter:
+    """Numbers the delegates in the order of their conversion."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._count = 0
+
+    def __call__(self, what: str) -> None:
+        self._count += 1
+        self._say(f"converting delegate {self._count} ({what})")
 
 
 class CoreMLBackend(BackendDetails):
@@ -126,6 +153,10 @@ class CoreMLBackend(BackendDetails):
         """The model of one partition; the stock `preprocess_multimethod` calls this too."""
         if not is_marked(compile_specs):
             return StockBackend._convert_to_mlmodel(edge_program, compile_specs, skip_model_load)
+        merge_copies(edge_program)
+        report = _report.get()
+        if report is not None:
+            report(f"{len(edge_program.graph.nodes)} nodes")
         shapes = StockBackend.enumerated_shapes_from_compile_specs(compile_specs)
         model = to_mlmodel(
             edge_program,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -15,17 +16,18 @@ from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
-from .errors import InputError, MissingKernelError
+from . import backend
+from .errors import InputError
 from .files import write_atomically
-from .partition.kernels import lacks_kernel
-from .partition.nodes import compute_nodes, is_symbol, op_name, source_line
-from .partition.options import MutableBufferState, compile_specs as make_compile_specs
-from .partition.partitioner import CoreMLPartitioner
-from .partition.record import Placement
+from .partition.options import MutableBufferState
+from .partition.options import compile_specs as make_compile_specs
+from .partition.partitioner import CoreMLPartitioner, Watcher
+from .partition.record import MethodPlacement, Placement
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
 Model = torch.nn.Module | ExportedProgram | dict[str, ExportedProgram]
-
 
 @dataclass
 class Lowered:
@@ -87,11 +89,10 @@ def lower(
         StateError: a mutable buffer is used in more than one place.
         MissingKernelError: an op is left to the CPU that ExecuTorch has no kernel for.
     """
-    say = progress or (lambda stage: None)
-    specs = compile_specs
-    if specs is None:
-        specs = make_compile_specs(minimum_deployment_target, compute_precision, compute_units)
+    say = progress or _silent
+    specs = compile_specs or make_compile_specs(minimum_deployment_target, compute_precision, compute_units)
     programs = _export(model, example_inputs, dynamic_shapes, say)
+    watcher = _Watcher(len(programs), skip_ops_for_coreml_delegation, say)
     partitioners = {
         name: CoreMLPartitioner(
             skip_ops_for_coreml_delegation=skip_ops_for_coreml_delegation,
@@ -101,15 +102,140 @@ def lower(
             take_over_constant_data=take_over_constant_data,
             mutable_buffer_state=mutable_buffer_state,
             extra_kernels=extra_kernels,
+            watcher=watcher,
         )
         for name in programs
     }
-    say("lowering")
-    manager = exir.to_edge_transform_and_lower(
-        programs, partitioner={name: [one] for name, one in partitioners.items()}, compile_config=EdgeCompileConfig()
-    )
-    placement = Placement({name: one.placement["forward"] for name, one in partitioners.items()})
+    with backend.reporting(say):
+        manager = _to_edge(programs, partitioners)
     say("writing the program")
     buffer = io.BytesIO()
     manager.to_executorch().write_to_file(buffer)
-    return Lowered(buffer.getvalue(), placement, manager)
+    return Lowered(buffer.getvalue(), _placement(partitioners), manager)
+
+
+def plan(
+    model: Model,
+    example_inputs: tuple[Any, ...] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    minimum_deployment_target: str | ct.target = "iOS18",
+    compute_precision: str | ct.precision = "float16",
+    compute_units: str | ct.ComputeUnit = "all",
+    compile_specs: list[CompileSpec] | None = None,
+    skip_ops_for_coreml_delegation: Sequence[str] | None = None,
+    take_over_mutable_buffer: bool = True,
+    lower_full_graph: bool = False,
+    take_over_constant_data: bool = True,
+    mutable_buffer_state: MutableBufferState = "auto",
+    extra_kernels: Collection[str] = (),
+    progress: Progress | None = None,
+) -> Placement:
+    """What `lower` with the same arguments would run where, and why, without converting anything.
+
+    Raises:
+        As `lower`.
+    """
+    say = progress or _silent
+    specs = compile_specs or make_compile_specs(minimum_deployment_target, compute_precision, compute_units)
+    programs = _export(model, example_inputs, dynamic_shapes, say)
+    watcher = _Watcher(len(programs), skip_ops_for_coreml_delegation, say)
+    partitioners = {
+        name: CoreMLPartitioner(
+            skip_ops_for_coreml_delegation=skip_ops_for_coreml_delegation,
+            compile_specs=specs,
+            take_over_mutable_buffer=take_over_mutable_buffer,
+            lower_full_graph=lower_full_graph,
+            take_over_constant_data=take_over_constant_data,
+            mutable_buffer_state=mutable_buffer_state,
+            extra_kernels=extra_kernels,
+            watcher=watcher,
+            plan_only=True,
+        )
+        for name in programs
+    }
+    _to_edge(programs, partitioners)
+    return _placement(partitioners)
+
+
+class _Watcher(Watcher):
+    """Tells the user which method is being placed, and refuses ops to skip that no method has."""
+
+    def __init__(self, methods: int, skipped: Sequence[str] | None, say: Progress) -> None:
+        self._left = methods
+        self._unseen = list(skipped or [])
+        self._say = say
+
+    def placing(self, ops: int) -> None:
+        self._say(f"placing {ops} ops")
+
+    def placed(self, record: MethodPlacement, is_skipped: Callable[[str, str], bool]) -> None:
+        names = {node.op for node in record.nodes}
+        self._unseen = [skip for skip in self._unseen if not any(is_skipped(skip, name) for name in names)]
+        self._left -= 1
+        if self._unseen and not self._left:
+            raise InputError(
+                f"no op named {', '.join(self._unseen)} in the model, so there is nothing to skip; "
+                f"its ops are {', '.join(sorted(names))}"
+            )
+
+
+def _silent(stage: str) -> None:
+    """A display for callers that want none."""
+
+
+def _to_edge(
+    programs: dict[str, ExportedProgram], partitioners: dict[str, CoreMLPartitioner]
+) -> EdgeProgramManager:
+    # ExecuTorch's own check knows neither which ops Core ML will take nor which have a kernel; the partitioner
+    # checks exactly that, before anything is converted.
+    config = EdgeCompileConfig(_check_ir_validity=False)
+    return exir.to_edge_transform_and_lower(
+        programs, partitioner={name: [one] for name, one in partitioners.items()}, compile_config=config
+    )
+
+
+def _placement(partitioners: dict[str, CoreMLPartitioner]) -> Placement:
+    return Placement({name: next(iter(one.placement.values())) for name, one in partitioners.items()})
+
+
+def _export(
+    model: Model, example_inputs: tuple[Any, ...] | None, dynamic_shapes: Any, say: Progress
+) -> dict[str, ExportedProgram]:
+    if isinstance(model, ExportedProgram):
+        return {"forward": model}
+    if isinstance(model, dict):
+        for name, program in model.items():
+            if not isinstance(program, ExportedProgram):
+                raise InputError(f"the method {name!r} is a {type(program).__name__}; expected an ExportedProgram")
+        if not model:
+            raise InputError("no method to lower: the dict of exported programs is empty")
+        return dict(model)
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(
+            f"the model is a {type(model).__name__}; expected an nn.Module, an ExportedProgram or a dict of them"
+        )
+    if not isinstance(example_inputs, tuple):
+        raise InputError(
+            f"example_inputs is a {type(example_inputs).__name__}; expected a tuple of the module's positional arguments"
+        )
+    say("exporting the model")
+    if model.training:
+        logger.warning("the model is in training mode: dropout and batch statistics are exported as such")
+    try:
+        return {"forward": torch.export.export(model, example_inputs, dynamic_shapes=dynamic_shapes, strict=False)}
+    except Exception as error:  # torch.export raises every type, user code included
+        raise InputError(f"{_first_lines(error)} (torch.export refused the model)") from error
+
+
+def _first_lines(error: Exception) -> str:
+    """The error's own words on one line, without the traceback and the hints that torch.export appends."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    kept = []
+    for line in lines:
+        if not line and kept:
+            break
+        if line:
+            kept.append(line)
+    text = " ".join(kept[:4]) or "no message"
+    return f"{type(error).__name__}: {text}"

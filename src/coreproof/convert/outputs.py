@@ -8,6 +8,8 @@ output its own value and its own name.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from coremltools.converters.mil.mil import Builder as mb
 from coremltools.converters.mil.mil import Function, Program, Var
 from coremltools.converters.mil.mil.scope import ScopeInfo, ScopeSource
@@ -36,8 +38,13 @@ def _own_value(function: Function, var: Var, taken: set[str]) -> Var:
     count = 1
     while f"{var.name}_output_{count}" in names:
         count += 1
-    with function, mb.scope(
+    with function, unscoped():
+        return mb.identity(x=var, name=f"{var.name}_output_{count}")
+
+
+def unscoped() -> AbstractContextManager:
+    """The scope of an op that stems from no torch node: coremltools wants one that says so."""
+    return mb.scope(
         ScopeInfo(source=ScopeSource.EXIR_STACK_TRACE, data=[None]),
         ScopeInfo(source=ScopeSource.EXIR_DEBUG_HANDLE, data=[None]),
-    ):
-        return mb.identity(x=var, name=f"{var.name}_output_{count}")
+    )

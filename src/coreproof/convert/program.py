@@ -23,6 +23,7 @@ from torch.export import ExportedProgram
 
 from .outputs import give_outputs_their_own_ops
 from .scope import conversion
+from .states import order_state_updates
 
 # coremltools' own default where no deployment target is given (specification version 6).
 DEFAULT_TARGET = ct.target.iOS15
@@ -66,6 +67,8 @@ def run_passes(mil: Program, pipeline: ct.PassPipeline) -> None:
         for stage in (frontend, pipeline, backend):
             stage.validate()
             for name in stage.passes:
+                if name == "common::canonicalize_inplace_pattern":
+                    order_state_updates(mil)
                 graph_pass = PASS_REGISTRY[name]
                 graph_pass.set_options(stage.get_options(name))
                 graph_pass(mil)

@@ -49,6 +49,9 @@ MIL_DTYPES = {
     torch.float32: types.fp32,
     torch.float64: types.fp32,
 }
+# Multi-array dtypes that cannot cross the border of a Core ML program: the runtime cannot return int8 (et#24317)
+# and takes no uint8 (ct#2495, ort#28595).
+INSIDE_ONLY = frozenset((torch.int8, torch.uint8))
 NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -87,18 +90,19 @@ class Attempts:
     def __init__(self, target: ct.target | None) -> None:
         self.target = target or DEFAULT_TARGET
 
-    def verdict(self, node: Node, view: ProgramView, constant_nodes: set[Node]) -> Verdict:
+    def verdict(self, node: Node, view: ProgramView, on_coreml: set[Node], constant_nodes: set[Node]) -> Verdict:
         """The verdict on `node`, converted alone.
 
         Args:
             node: a `call_function` node that is no getitem.
             view: the program that it belongs to.
-            constant_nodes: nodes on Core ML whose values are known when the model is compiled.
+            on_coreml: nodes that run on Core ML.
+            constant_nodes: those of them whose values are known when the model is compiled.
 
         Raises:
             ConverterBug: one of our own converters broke.
         """
-        piece = _slice(node, constant_nodes)
+        piece = _slice(node, on_coreml, constant_nodes)
         key = self._signature(node, piece, view, constant_nodes)
         if key not in self._verdicts:
             self._verdicts[key] = _attempt(node, piece, view, constant_nodes, self.target)
@@ -149,7 +153,12 @@ def _content(value: torch.Tensor | None) -> str:
     return "#" + hashlib.sha1(raw.numpy().tobytes() if raw.numel() else b"", usedforsecurity=False).hexdigest()
 
 
-def _slice(node: Node, constant_nodes: set[Node]) -> _Slice:
+def _slice(node: Node, on_coreml: set[Node], constant_nodes: set[Node]) -> _Slice:
+    """The node with what must be seen beside it.
+
+    Copied with it are the sizes that it reads, the small constants, and what makes an int8 or uint8 operand on
+    Core ML: such a tensor exists inside a program only (a quantised activation, for instance).
+    """
     inner: list[Node] = []
     leaves: list[Node] = []
     seen: set[Node] = set()
@@ -157,8 +166,10 @@ def _slice(node: Node, constant_nodes: set[Node]) -> _Slice:
     def is_copied(operand: Node) -> bool:
         if operand.op != "call_function":
             return False
+        if is_symbol(operand) or (operand in on_coreml and any(t.dtype in INSIDE_ONLY for t in tensors(operand))):
+            return True
         count = element_count(operand)
-        return is_symbol(operand) or (operand in constant_nodes and count is not None and count <= SMALL)
+        return operand in constant_nodes and count is not None and count <= SMALL
 
     def visit(current: Node) -> None:
         for operand in current.all_input_nodes:
@@ -202,7 +213,8 @@ def _tensors_in(piece: _Slice) -> list[torch.Tensor]:
 
 def _refusal(error: Exception) -> tuple[str, str]:
     text = str(error).strip().splitlines()[0].strip() if str(error).strip() else type(error).__name__
-    if "Unsupported fx node" in text or "convert function for op" in text:
+    missing = ("Unsupported fx node", "convert function for op", "type object 'Builder' has no attribute")
+    if any(phrase in text for phrase in missing):
         return "no-converter", "coremltools 9.0 has no converter for it"
     return "attempt", f"coremltools 9.0 fails to convert it with these arguments ({_shorten(text)})"
 

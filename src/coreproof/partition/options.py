@@ -121,8 +121,14 @@ class PartitionOptions:
 
     def is_skipped(self, name: str) -> bool:
         """Whether the user keeps the op `name` (`aten.mm.default`) off Core ML."""
-        spellings = {name, name.removeprefix("aten."), name.rsplit(".", 1)[0]}
-        return any(spelling.lower() in self.skip_ops for spelling in spellings)
+        return any(names_op(skip, name) for skip in self.skip_ops)
+
+
+def names_op(skip: str, op: str) -> bool:
+    """Whether `skip` (`aten.mm.default`, `mm.default`, `aten.mm` or `mm`, in any case) means the op `aten.mm.default`."""
+    full = op.lower()
+    bare = full.rsplit(".", 1)[0]
+    return skip.lower() in (full, bare, full.removeprefix("aten."), bare.removeprefix("aten."))
 
 
 def skip_set(names: Sequence[str] | None) -> frozenset[str]:

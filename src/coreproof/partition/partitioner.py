@@ -19,15 +19,25 @@ from ..backend import marked
 from ..errors import InputError, MissingKernelError, RequirementError
 from ..rewrite import rewrite
 from .kernels import lacks_kernel
-from .nodes import op_name, source_line
-from .options import MutableBufferState, PartitionOptions, skip_set
+from .nodes import compute_nodes, op_name, source_line
+from .options import MutableBufferState, PartitionOptions, names_op, skip_set
 from .placement import GraphPlacement
 from .program_view import small_values
-from .record import Placement, Refusal
+from .record import MethodPlacement, Placement, Refusal
 from .state import require_single_place
 from .whole_ops import whole_ops
 
 logger = logging.getLogger(__name__)
+
+
+class Watcher:
+    """What a caller may want to know, or to refuse, between placement and conversion. This one does nothing."""
+
+    def placing(self, ops: int) -> None:
+        """A method of so many ops is about to be placed."""
+
+    def placed(self, record: MethodPlacement, is_skipped: Callable[[str, str], bool]) -> None:
+        """A method was placed; `is_skipped(skip, op)` says whether the name to skip means the op."""
 
 
 class CoreMLPartitioner(Partitioner):
@@ -42,6 +52,8 @@ class CoreMLPartitioner(Partitioner):
         mutable_buffer_state: `auto` makes a floating-point buffer Core ML state (which is float16) where the
             compute precision is float16; `always` every floating-point buffer; `never` none.
         extra_kernels: ops (`namespace::name`) for which your own ExecuTorch build has CPU kernels.
+        watcher: told before and after a method is placed; with one, an op that is skipped by name needs a kernel too.
+        plan_only: place and record, but hand nothing to Core ML.
 
     Attributes:
         placement: after a lowering, the `MethodPlacement` of each method, in the order of lowering.
@@ -60,6 +72,8 @@ class CoreMLPartitioner(Partitioner):
         take_over_constant_data: bool = True,
         mutable_buffer_state: MutableBufferState = "auto",
         extra_kernels: Collection[str] = (),
+        watcher: Watcher | None = None,
+        plan_only: bool = False,
     ) -> None:
         specs = list(compile_specs or [])
         self.options = PartitionOptions(
@@ -79,6 +93,8 @@ class CoreMLPartitioner(Partitioner):
         self.lower_full_graph = lower_full_graph
         self.delegation_spec = DelegationSpec(StockBackend.__name__, marked(specs))
         self.placement = Placement()
+        self._watcher = watcher
+        self._plan_only = plan_only
         self._small_values: dict[str, torch.Tensor] = {}
         self._whole_ops: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
@@ -107,6 +123,8 @@ class CoreMLPartitioner(Partitioner):
             InputError: called through the single-program `to_backend`, which always takes the stock backend.
         """
         _refuse_single_program_path()
+        watcher = self._watcher or Watcher()
+        watcher.placing(sum(1 for _ in compute_nodes(exported_program.graph)))
         start = time.perf_counter()
         placed = GraphPlacement(exported_program, self.options, self._small_values)
         record = placed.record()
@@ -117,7 +135,10 @@ class CoreMLPartitioner(Partitioner):
         if self.options.full_graph:
             require_full_graph(record.refusals)
         require_single_place(placed.buffers, placed.delegate, reasons)
+        watcher.placed(record, names_op)
         self._require_kernels(placed)
+        if self._plan_only:
+            return PartitionResult(exported_program, {})
         return PartitionResult(exported_program, self._tag(exported_program, placed))
 
     def _tag(self, program: ExportedProgram, placed: GraphPlacement) -> dict[str, DelegationSpec]:
@@ -134,7 +155,8 @@ class CoreMLPartitioner(Partitioner):
         missing = [
             node
             for node in placed.cpu_nodes()
-            if lacks_kernel(node, self.options.extra_kernels) and not self.options.is_skipped(op_name(node))
+            if lacks_kernel(node, self.options.extra_kernels)
+            and (self._watcher is not None or not self.options.is_skipped(op_name(node)))
         ]
         if missing:
             raise MissingKernelError(_missing_message(missing, placed), [placed.refusals[n] for n in missing if n in placed.refusals])

@@ -17,12 +17,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from .attempt import MIL_DTYPES, NARROWED, Attempts, Verdict
+from .attempt import INSIDE_ONLY, MIL_DTYPES, NARROWED, Attempts, Verdict
 from .levels import levels
 from .nodes import compute_nodes, is_getitem, is_symbol, module_path, op_name, source_line, tensors
 from .options import PartitionOptions
 from .program_view import ProgramView
-from .quirks import NOT_AT_THE_BORDER, quirk_of
+from .quirks import quirk_of
 from .record import MethodPlacement, Narrowing, NodePlacement, Partition, Refusal
 from .state import BufferDecision, place_buffers
 
@@ -75,18 +75,23 @@ class GraphPlacement:
     def _accept(self, node: Node, on_coreml: set[Node], constant: set[Node]) -> bool:
         if is_getitem(node):
             return node.args[0] in on_coreml
-        verdict = self._verdict_alone(node, constant)
+        verdict = self._verdict_alone(node, on_coreml, constant)
         if not verdict.ok:
             self._refuse(node, verdict)
         return verdict.ok
 
-    def _verdict_alone(self, node: Node, constant: set[Node]) -> Verdict:
+    def _verdict_alone(self, node: Node, on_coreml: set[Node], constant: set[Node]) -> Verdict:
         if self.options.is_skipped(op_name(node)):
             return Verdict(False, "user-skip", "you asked to keep it off Core ML")
         quirk = quirk_of(node)
         if quirk is not None:
             return Verdict(False, quirk.rule, f"{quirk.reason} ({quirk.source})")
-        return self.attempts.verdict(node, self.view, constant)
+        for operand in node.all_input_nodes:
+            if operand not in on_coreml and not self.view.is_owned(operand):
+                outside = _why_not_from_outside(operand)
+                if outside is not None:
+                    return outside
+        return self.attempts.verdict(node, self.view, on_coreml, constant)
 
     def _folds(self, node: Node, constant: set[Node]) -> bool:
         return not self.view.is_random(node) and all(
@@ -112,6 +117,10 @@ class GraphPlacement:
                 reason = "its partition has no inputs, which needs iOS 18 (ct#2578)"
                 yield from ((n, Verdict(False, "no-inputs", reason)) for n in nodes if not is_getitem(n))
                 continue
+            if not inputs and self._only_feeds_cpu(nodes, members):
+                reason = "its value is constant and only ops on the CPU use it"
+                yield from ((n, Verdict(False, "constant-for-cpu", reason)) for n in nodes if not is_getitem(n))
+                continue
             for operand in inputs:
                 verdict = _why_not_an_input(operand)
                 if verdict is not None:
@@ -130,7 +139,7 @@ class GraphPlacement:
         for node in nodes:
             far = any(i in constant and i not in near for i in node.all_input_nodes)
             if far and not is_getitem(node):
-                verdict = self._verdict_alone(node, near)
+                verdict = self._verdict_alone(node, set(self.delegate), near)
                 if not verdict.ok:
                     yield node, verdict
 
@@ -149,6 +158,10 @@ class GraphPlacement:
 
     def _outputs_of(self, nodes: list[Node], members: set[Node]) -> list[Node]:
         return [n for n in nodes if n in self.view.outputs or any(u not in members for u in n.users)]
+
+    def _only_feeds_cpu(self, nodes: list[Node], members: set[Node]) -> bool:
+        users = {user for n in self._outputs_of(nodes, members) for user in n.users} - members
+        return all(user.op == "call_function" and user not in self.delegate for user in users)
 
     # ------------------------------------------------------------------ the record
 
@@ -190,11 +203,31 @@ def _producer(node: Node) -> Node:
 
 
 def _why_not_an_input(operand: Node) -> Verdict | None:
+    """Why no delegate can get `operand` from outside, or None."""
     if is_symbol(operand):
         return Verdict(False, "size-input", f"it reads the size {operand.name} from outside Core ML, which takes tensors only")
     for value in tensors(operand):
+        if any(isinstance(s, torch.SymInt) and not isinstance(s.node.expr, sympy.Symbol) for s in value.shape):
+            sizes = ", ".join(str(s) for s in value.shape)
+            return Verdict(
+                False,
+                "boundary-size",
+                f"it reads {operand.name} of shape ({sizes}) from outside Core ML, which takes no computed sizes",
+            )
+        if value.layout == torch.strided and tuple(value.dim_order()) != tuple(range(value.dim())):
+            return Verdict(
+                False,
+                "boundary-layout",
+                f"it reads {operand.name}, laid out as {tuple(value.dim_order())}, and Core ML takes tensors in order only",
+            )
+    return _why_not_from_outside(operand)
+
+
+def _why_not_from_outside(operand: Node) -> Verdict | None:
+    """The part of `_why_not_an_input` that is the operand's dtype."""
+    for value in tensors(operand):
         name = _dtype_name(value.dtype)
-        if value.dtype in NOT_AT_THE_BORDER:
+        if value.dtype in INSIDE_ONLY:
             return Verdict(
                 False,
                 "boundary-dtype",
@@ -203,19 +236,6 @@ def _why_not_an_input(operand: Node) -> Verdict | None:
             )
         if value.dtype not in MIL_DTYPES:
             return Verdict(False, "dtype", f"Core ML has no {name} tensors")
-        if any(isinstance(s, torch.SymInt) and not isinstance(s.node.expr, sympy.Symbol) for s in value.shape):
-            sizes = ", ".join(str(s) for s in value.shape)
-            return Verdict(
-                False,
-                "boundary-size",
-                f"it reads {operand.name} of shape ({sizes}) from outside Core ML, which takes no computed sizes",
-            )
-        if not value.is_sparse and tuple(value.dim_order()) != tuple(range(value.dim())):
-            return Verdict(
-                False,
-                "boundary-layout",
-                f"it reads {operand.name}, laid out as {tuple(value.dim_order())}, and Core ML takes tensors in order only",
-            )
     return None
 
 
@@ -223,7 +243,7 @@ def _why_not_an_output(node: Node) -> Verdict | None:
     if is_symbol(node):
         return Verdict(False, "size-output", "its size is used outside Core ML, which returns tensors only")
     for value in tensors(node):
-        if value.dtype in NOT_AT_THE_BORDER:
+        if value.dtype in INSIDE_ONLY:
             name = _dtype_name(value.dtype)
             return Verdict(
                 False, "boundary-dtype", f"it makes a {name} tensor that is used outside Core ML, which cannot return {name}"

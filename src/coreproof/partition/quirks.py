@@ -18,10 +18,6 @@ from .nodes import op_name, tensors
 
 MAX_RANK = 5
 
-# Multi-array dtypes that cannot cross the border of a Core ML program in either direction, and that ExecuTorch's
-# delegate does not convert: the runtime cannot return int8 (et#24317) and has no uint8 multi-array (ct#2495, ort#28595).
-NOT_AT_THE_BORDER = frozenset((torch.int8, torch.uint8))
-
 
 @dataclass(frozen=True)
 class Quirk:
