@@ -31,9 +31,10 @@ from .registry import CONVERTERS
 
 _FAMILIES = (
     "activation",
+    "elementwise",
     "fills",
-    "linear",
     "normalization",
+    "pool",
     "reduction",
     "scatter_gather",
     "tensor_operation",

@@ -1,1 +1,0 @@
-"""Converters of the linear family."""
