@@ -29,7 +29,7 @@ clean:
 # The three large packages come first and exact: a resolver that may choose among versions can end up with a build
 # of torch for another machine (several GB).
 $(INSTALLED): pyproject.toml
-	$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 10) <= v < (3, 14) or \
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 10) <= v < (3, 14) or \
 		sys.exit("coreproof needs Python 3.10 to 3.13, found %d.%d: run make PYTHON=python3.11" % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0 executorch==1.5.1 coremltools==9.0
