@@ -41,7 +41,7 @@ def close_solutions(read, actual, expected) -> None:
             assert ((x.double() - exact).abs() <= 2.5 * g(n) * bound).all()
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("n", [1, 2, 4])
 def test_solves_of_every_kind(n):
     kinds = [(upper, left, unit) for upper in (False, True) for left in (False, True) for unit in (False, True)]
 
@@ -71,14 +71,22 @@ def test_the_copied_coefficient_of_triangular_solve():
     check(run, (torch.eye(2) * 4, torch.randn(3, 2, 1)), functional=True, lower=False)
 
 
-def test_dynamic_batch_and_largest_size():
+def test_dynamic_batch():
     def run(self, a, b):
         return (torch.linalg.solve_triangular(a, b, upper=False),)
 
     shapes = {"inputs": ({0: Dim("batch", min=2)}, {0: Dim("batch", min=2), 2: Dim("k", min=2)})}
-    calls = [(triangles(m, 32, 32), torch.randn(m, 32, k)) for m, k in ((2, 3), (5, 4))]
+    calls = [(triangles(m, 3, 3), torch.randn(m, 3, k)) for m, k in ((2, 3), (5, 4))]
     read = [[(a.tril(), True)] for a, _ in calls]
     check(Model(run), *calls, dynamic_shapes=shapes, compare=functools.partial(close_solutions, read), lower=False)
+
+
+def test_the_largest_size_and_its_number_of_ops():
+    a, b = triangles(32, 32), torch.randn(32, 2)
+    program = export(Model(lambda self, a, b: torch.linalg.solve_triangular(a, b, upper=True)), (a, b))
+    new = rewrite(program)
+    assert len(ops(new)) <= 8 * 32
+    close_solutions([[(a.triu(), True)]], [[new.module()(a, b)]], [[torch.linalg.solve_triangular(a, b, upper=True)]])
 
 
 def positive(*shape: int) -> torch.Tensor:

@@ -31,7 +31,7 @@ def count_boundaries(program: ExportedProgram, *, keep: frozenset = frozenset())
 
 
 def _count(edit: Edit, node: Node) -> None:
-    searchsorted = node.target.overloadpacket is aten.searchsorted  # type: ignore[union-attr]
+    searchsorted = node.target.overloadpacket is aten.searchsorted
     sequence = argument(node, "sorted_sequence" if searchsorted else "boundaries")
     values = argument(node, "self")
     sorter = argument(node, "sorter")

@@ -98,7 +98,7 @@ def _keeps_layout(cast: Node) -> bool:
 
 
 def _fold(edit: Edit, chain: _Chain, spec: InputSpec, made: dict, memory: Memory) -> None:
-    known = [move for move in chain.moves if move.target.overloadpacket not in _SAME]  # type: ignore[union-attr]
+    known = [move for move in chain.moves if move.target.overloadpacket not in _SAME]
     late: list[Node] = []
     while known and not all(map(_is_known, known)):
         late.insert(0, known.pop())
@@ -107,7 +107,7 @@ def _fold(edit: Edit, chain: _Chain, spec: InputSpec, made: dict, memory: Memory
     if key not in made:
         tensor = edit.tensor(spec)
         for move in known:
-            tensor = move.target(tensor, *move.args[1:], **move.kwargs)  # type: ignore[operator]
+            tensor = move.target(tensor, *move.args[1:], **move.kwargs)
         name = f"{chain.constant.name}_{str(dtype).removeprefix('torch.')}"
         made[key] = edit.add_constant(name, tensor.to(dtype, memory_format=torch.contiguous_format))
     cast, result = edit.copy_of[chain.cast], made[key]
@@ -126,9 +126,7 @@ def _fold(edit: Edit, chain: _Chain, spec: InputSpec, made: dict, memory: Memory
 def _is_known(move: Node) -> bool:
     """Whether the op can be computed now: its other operands are no nodes, and it does not repeat elements."""
     operands = tree_leaves((move.args[1:], move.kwargs))
-    return move.target.overloadpacket not in _LARGER and not any(  # type: ignore[union-attr]
-        isinstance(operand, Node) for operand in operands
-    )
+    return move.target.overloadpacket not in _LARGER and not any(isinstance(operand, Node) for operand in operands)
 
 
 def _erase_if_unread(edit: Edit, node: Node) -> None:

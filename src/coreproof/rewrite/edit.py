@@ -123,7 +123,7 @@ class Edit:
 
 def argument(node: Node, name: str) -> Any:
     """The value that a node gives an argument of its op, by position or keyword, else the schema's default or None."""
-    for position, parameter in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for position, parameter in enumerate(node.target._schema.arguments):
         if parameter.name == name:
             if position < len(node.args) and not parameter.kwarg_only:
                 return node.args[position]

@@ -48,7 +48,7 @@ def separate_updates(program: ExportedProgram, *, keep: frozenset = frozenset())
         with edit.at(reader, source=reader if reader.op != "output" else value):
             clone = edit.call(aten.clone.default, value)
         if reader.op == "output":
-            returned = list(reader.args[0])  # type: ignore[arg-type]
+            returned = list(reader.args[0])
             returned[slot.index] = clone
             reader.args = (tuple(returned),)
         else:
@@ -101,5 +101,5 @@ def _shared_slots(program: ExportedProgram) -> list[_Slot]:
 
 def _returned(program: ExportedProgram) -> list[_Slot]:
     output = program.graph.output_node()
-    returned = enumerate(output.args[0])  # type: ignore[arg-type]
+    returned = enumerate(output.args[0])
     return [_Slot(output, index, node) for index, node in returned if isinstance(node, Node)]

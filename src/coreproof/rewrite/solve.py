@@ -117,7 +117,7 @@ def reads(node: Node, index: int) -> bool:
 def replace_tuple(edit: Edit, node: Node, results: tuple[Node | None, ...]) -> None:
     """Let every `getitem` of `node` read its result, which is None where nothing reads it."""
     for item in list(node.users):
-        result = results[item.args[1]]  # type: ignore[index]
+        result = results[item.args[1]]
         if result is not None:
             item.replace_all_uses_with(result)
         edit.graph.erase_node(item)
