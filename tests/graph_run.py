@@ -52,8 +52,12 @@ class _Program:
             for spec in self._signature.input_specs
         ]
         results = _Interpreter(self._module, self._delegates).run(*arguments)
+        specs = self._signature.output_specs
+        if len(results) < len(specs):
+            # `to_executorch` has put a `copy_` into each buffer in the graph, and dropped the new values as outputs.
+            specs = [spec for spec in specs if spec.kind != OutputKind.BUFFER_MUTATION]
         outputs = []
-        for spec, value in zip(self._signature.output_specs, results, strict=True):
+        for spec, value in zip(specs, results, strict=True):
             if spec.kind == OutputKind.BUFFER_MUTATION:
                 # The old value may be an output or an operand of a view, so it is replaced, never written to.
                 self._held[spec.target] = value.clone()
