@@ -26,7 +26,7 @@ class _Model(torch.nn.Module):
         super().__init__()
         self.function = function
         self.names = [f"buffer{i}" for i in range(len(buffers))]
-        for name, buffer in zip(self.names, buffers):
+        for name, buffer in zip(self.names, buffers, strict=True):
             self.register_buffer(name, buffer)
 
     def forward(self, *inputs: torch.Tensor) -> Any:
@@ -58,7 +58,7 @@ def run(program: ExportedProgram | Program, inputs: Sequence[torch.Tensor], targ
     mil = to_mil(program, target) if isinstance(program, ExportedProgram) else program
     (function,) = mil.functions.values()
     arrays = [value.numpy() for value in inputs]
-    return evaluate(mil, {name: array for name, array in zip(function.inputs, arrays)})
+    return evaluate(mil, {name: array for name, array in zip(function.inputs, arrays, strict=True)})
 
 
 def expected(outputs: Sequence[torch.Tensor]) -> list[np.ndarray]:
@@ -69,6 +69,6 @@ def expected(outputs: Sequence[torch.Tensor]) -> list[np.ndarray]:
 def assert_same(actual: Sequence[np.ndarray], outputs: Sequence[torch.Tensor], **tolerance: float) -> None:
     """Shape, dtype and value of every output are torch's, with the declared narrowings."""
     assert len(actual) == len(outputs)
-    for index, (got, want) in enumerate(zip(actual, expected(outputs))):
+    for index, (got, want) in enumerate(zip(actual, expected(outputs), strict=True)):
         assert (got.dtype, got.shape) == (want.dtype, want.shape), f"output {index}"
         np.testing.assert_allclose(got, want, **{"rtol": 0.0, **tolerance}, err_msg=f"output {index}")

@@ -125,6 +125,10 @@ pytestmark = pytest.mark.parametrize("dialect", ["aten", "edge"])
 
 @functools.cache
 def exported(case):
+    if case == "bytes":
+        return programs(lambda x, u: x + u.float(), (torch.zeros(4),), (BYTES,))
+    if isinstance(case, torch.dtype):
+        return programs(lambda x: x[:1].to(case), (X,))
     return programs(*CASES[case])
 
 
@@ -149,8 +153,7 @@ def test_a_choice_of_a_dynamic_size(target, dialect):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_cast_of_a_small_integer_constant_becomes_a_constant(target, dialect, precision):
-    program = programs(lambda x, u: x + u.float(), (torch.zeros(4),), (BYTES,))[dialect]
-    mil = converted(program, target, precision)
+    mil = converted(exported("bytes")[dialect], target, precision)
     half = precision == PRECISIONS[0] and target >= TARGETS[1]
     (result,) = run(mil, (torch.zeros(4, dtype=torch.float16 if half else torch.float32),), target)
     assert result.tolist() == [0, 1, 200, 255]
@@ -161,6 +164,5 @@ def test_a_cast_of_a_small_integer_constant_becomes_a_constant(target, dialect, 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
 def test_a_cast_to_a_small_integer_is_refused(target, dialect, dtype):
-    program = programs(lambda x: x[:1].to(dtype), (X,))[dialect]
     with pytest.raises(NotImplementedError, match=str(dtype)):
-        to_mil(program, target)
+        to_mil(exported(dtype)[dialect], target)
