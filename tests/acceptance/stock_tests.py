@@ -64,7 +64,8 @@ def installed_tests() -> Path:
 def run(side: str, files: list[Path], outcomes: Path, keyword: str) -> None:
     """Run the tests with one side's partitioner; the outcomes are in the file, pytest's own output is discarded."""
     print(f"running {len(files)} files with the {side} partitioner ...", file=sys.stderr, flush=True)
-    search = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    search = os.pathsep.join([str(HERE), *map(os.path.abspath, given)])  # pytest runs in another folder
     with tempfile.TemporaryDirectory() as elsewhere:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "stock_plugin", "-p", "no:cacheprovider"]
         command += ["-c", os.devnull, "--rootdir", str(files[0].parent), "-k", keyword]
