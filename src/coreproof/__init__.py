@@ -12,18 +12,18 @@ from .errors import CoreproofError, InputError, MissingKernelError, RequirementE
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .lower import Lowered, lower, plan
+    from .lowering import Lowered, lower, plan
     from .partition.partitioner import CoreMLPartitioner
     from .partition.record import MethodPlacement, Placement, Refusal
 
 _HOMES = {
     "CoreMLPartitioner": ".partition.partitioner",
-    "Lowered": ".lower",
+    "Lowered": ".lowering",
     "MethodPlacement": ".partition.record",
     "Placement": ".partition.record",
     "Refusal": ".partition.record",
-    "lower": ".lower",
-    "plan": ".lower",
+    "lower": ".lowering",
+    "plan": ".lowering",
 }
 
 __all__ = [

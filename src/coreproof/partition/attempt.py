@@ -34,7 +34,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 
 from ..convert.program import DEFAULT_TARGET, to_mil
-from .nodes import is_symbol, op_name, source_line, tensors
+from .nodes import dtype_name, is_symbol, op_name, source_line, tensors, used_items, used_tensors
 from .program_view import SMALL, ProgramView, element_count
 
 # What Core ML carries a torch dtype as. int64 and float64 are the two declared narrowings.
@@ -60,11 +60,12 @@ _SYMBOL = re.compile(r"\b[a-z]+\d+\b")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a node can run on Core ML; if not, the rule that says so and the reason in one sentence."""
+    """Whether a node can run on Core ML; if not, the rule, the reason in one sentence, and the tensor that it is about."""
 
     ok: bool
     rule: str = ""
     reason: str = ""
+    tensor: str = ""
 
 
 PROVEN_SO_FAR = Verdict(True)
@@ -191,7 +192,11 @@ def _attempt(
 ) -> Verdict:
     if not tensors(node) and not is_symbol(node):
         return Verdict(False, "attempt", "it makes no tensor that Core ML could return")
-    unknown = [str(t.dtype) for t in (*_tensors_in(piece), *tensors(node)) if t.dtype not in MIL_DTYPES]
+    outside = next((leaf for leaf in piece.leaves if _comes_from_outside(leaf, view, constant_nodes)), None)
+    if outside is not None:
+        reason = f"its size is that of a {dtype_name(tensors(outside)[0].dtype)} tensor, which stays outside Core ML"
+        return Verdict(False, "size-input", reason)
+    unknown = [dtype_name(t.dtype) for t in (*_tensors_in(piece), *used_tensors(node)) if t.dtype not in MIL_DTYPES]
     if unknown:
         return Verdict(False, "dtype", f"Core ML has no {unknown[0].removeprefix('torch.')} tensors")
     program = _one_node_program(node, piece, view, constant_nodes)
@@ -207,6 +212,12 @@ def _attempt(
     return _contract(node, mil)
 
 
+def _comes_from_outside(leaf: Node, view: ProgramView, constant_nodes: set[Node]) -> bool:
+    """Whether a leaf is of a dtype that no program takes: a node can still want its size."""
+    known = view.is_owned(leaf) or leaf in constant_nodes
+    return not known and any(t.dtype in INSIDE_ONLY for t in tensors(leaf))
+
+
 def _tensors_in(piece: _Slice) -> list[torch.Tensor]:
     return [t for leaf in piece.leaves for t in tensors(leaf)]
 
@@ -214,6 +225,8 @@ def _tensors_in(piece: _Slice) -> list[torch.Tensor]:
 def _refusal(error: Exception) -> tuple[str, str]:
     text = str(error).strip().splitlines()[0].strip() if str(error).strip() else type(error).__name__
     missing = ("Unsupported fx node", "convert function for op", "type object 'Builder' has no attribute")
+    if _raised_by_us(error):
+        return "converter", _shorten(text)
     if any(phrase in text for phrase in missing):
         return "no-converter", "coremltools 9.0 has no converter for it"
     return "attempt", f"coremltools 9.0 fails to convert it with these arguments ({_shorten(text)})"
@@ -225,9 +238,12 @@ def _shorten(text: str, limit: int = 160) -> str:
 
 def _is_our_bug(error: Exception) -> bool:
     """Whether the innermost frame is a converter of ours and the type is not one that converters refuse with."""
+    return _raised_by_us(error) and not isinstance(error, (NotImplementedError, ValueError))
+
+
+def _raised_by_us(error: Exception) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
-    inside = bool(frames) and frames[-1].filename.startswith(_PACKAGE)
-    return inside and not isinstance(error, (NotImplementedError, ValueError))
+    return bool(frames) and frames[-1].filename.startswith(_PACKAGE)
 
 
 def _one_node_program(
@@ -241,7 +257,7 @@ def _one_node_program(
     for leaf in (*known, *(leaf for leaf in piece.leaves if leaf not in known)):
         copies[leaf] = graph.placeholder(leaf.name)
         copies[leaf].meta = dict(leaf.meta)
-        argument = TensorArgument(name=leaf.name)
+        argument = TensorArgument(name=copies[leaf].name)
         if leaf in known:
             constants[leaf.name] = _constant_value(leaf, view)
             specs.append(InputSpec(InputKind.CONSTANT_TENSOR, argument, target=leaf.name))
@@ -304,9 +320,8 @@ def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
     value = node.meta.get("val")
     if not isinstance(value, (tuple, list)):
         return [copy]
-    used = sorted({int(user.args[1]) for user in node.users if user.target is operator.getitem}) or [0]  # type: ignore[arg-type]
     items = []
-    for index in used:
+    for index in used_items(node):
         item = graph.call_function(operator.getitem, (copy, index))
         item.meta = {**node.meta, "val": value[index]}
         items.append(item)
@@ -317,14 +332,8 @@ def _contract(node: Node, mil: Program) -> Verdict:
     """Step 2: every emitted value has the shape and dtype that torch gave the node."""
     if is_symbol(node):
         return PROVEN_SO_FAR
-    value = node.meta.get("val")
-    if isinstance(value, (tuple, list)):
-        used = sorted({int(user.args[1]) for user in node.users if user.target is operator.getitem}) or [0]  # type: ignore[arg-type]
-        expected = [value[index] for index in used]
-    else:
-        expected = [value]
     emitted = mil.functions["main"].outputs
-    for tensor, var in zip(expected, emitted, strict=True):
+    for tensor, var in zip(used_tensors(node), emitted, strict=True):
         verdict = _contract_of_one(tensor, var)
         if not verdict.ok:
             return verdict
@@ -337,7 +346,7 @@ def _contract_of_one(tensor: torch.Tensor, var: Any) -> Verdict:
     dtype = types.builtin_to_string(var.dtype)
     wanted = types.builtin_to_string(MIL_DTYPES[tensor.dtype])
     if dtype != wanted:
-        torch_name = str(tensor.dtype).removeprefix("torch.")
+        torch_name = dtype_name(tensor.dtype)
         return Verdict(False, "contract-dtype", f"coremltools makes it {dtype}, torch has {torch_name}")
     shape = tuple(var.shape) if types.is_tensor(var.sym_type) else ()
     if not _same_shape(tuple(tensor.shape), shape):

@@ -59,9 +59,35 @@ def tensors(node: Node) -> list[torch.Tensor]:
     return [v for v in values if isinstance(v, torch.Tensor)]
 
 
+def used_items(node: Node) -> list[int]:
+    """For a node that makes a tuple, the indices that somebody takes (the first where nobody does)."""
+    return sorted({int(user.args[1]) for user in node.users if user.target is operator.getitem}) or [0]  # type: ignore[arg-type]
+
+
+def used_tensors(node: Node) -> list[torch.Tensor]:
+    """The tensors that the node makes and somebody uses: batch norm, for one, makes empty statistics that nobody reads."""
+    value = node.meta.get("val")
+    if not isinstance(value, (tuple, list)):
+        return tensors(node)
+    return [value[index] for index in used_items(node) if isinstance(value[index], torch.Tensor)]
+
+
 def compute_nodes(graph: torch.fx.Graph) -> Iterator[Node]:
     """The nodes of the graph that run somewhere, in order."""
     return (node for node in graph.nodes if node.op == "call_function" and not is_removed(node))
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`uint8` for `torch.uint8`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def describe(node: Node) -> str:
+    """`name: uint8[1, 64, 64, 3]`, or the name alone where the node makes no tensor or several."""
+    values = tensors(node)
+    if len(values) != 1:
+        return node.name
+    return f"{node.name}: {dtype_name(values[0].dtype)}[{', '.join(str(s) for s in values[0].shape)}]"
 
 
 def source_line(node: Node) -> str:

@@ -95,6 +95,7 @@ class CoreMLPartitioner(Partitioner):
         self.placement = Placement()
         self._watcher = watcher
         self._plan_only = plan_only
+        self._seconds = 0.0  # spent on deciding, for the method at hand
         self._small_values: dict[str, torch.Tensor] = {}
         self._whole_ops: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
@@ -109,8 +110,10 @@ class CoreMLPartitioner(Partitioner):
         if ep.dialect == "EDGE":  # the question after the lowering: nothing was left whole that has to go
             return [], None
         if ep not in self._whole_ops:
+            start = time.perf_counter()
             self._small_values = small_values(ep)
             self._whole_ops[ep] = whole_ops(ep, self.options, self._small_values)
+            self._seconds += time.perf_counter() - start
         return self._whole_ops[ep], None
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
@@ -128,7 +131,8 @@ class CoreMLPartitioner(Partitioner):
         start = time.perf_counter()
         placed = GraphPlacement(exported_program, self.options, self._small_values)
         record = placed.record()
-        record.seconds = time.perf_counter() - start
+        record.seconds = self._seconds + time.perf_counter() - start
+        self._seconds = 0.0
         self.placement[self._method_name()] = record
         _log(record.refusals)
         reasons = {node: refusal.reason for node, refusal in placed.refusals.items()}
@@ -172,12 +176,16 @@ def require_full_graph(refusals: Sequence[Refusal]) -> None:
         RequirementError: with the refusals.
     """
     if refusals:
-        lines = "; ".join(f"{r.op} ({r.source or r.node}): {r.reason}" for r in refusals)
+        lines = "; ".join(f"{r.op} ({r.source or r.node}): {r.reason}{_about(r)}" for r in refusals)
         raise RequirementError(
             f"lower_full_graph=True, and {len(refusals)} op(s) cannot run on Core ML: {lines}. "
             "lower_full_graph=False runs them outside Core ML",
             tuple(refusals),
         )
+
+
+def _about(refusal: Refusal) -> str:
+    return f" [{refusal.tensor}]" if refusal.tensor else ""
 
 
 def _missing_message(nodes: list[torch.fx.Node], placed: GraphPlacement) -> str:

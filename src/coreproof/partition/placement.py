@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from .attempt import INSIDE_ONLY, MIL_DTYPES, NARROWED, Attempts, Verdict
 from .levels import levels
-from .nodes import compute_nodes, is_getitem, is_symbol, module_path, op_name, source_line, tensors
+from .nodes import compute_nodes, describe, dtype_name, is_getitem, is_symbol, module_path, op_name, source_line, tensors
 from .options import PartitionOptions
 from .program_view import ProgramView
 from .quirks import quirk_of
@@ -104,7 +104,13 @@ class GraphPlacement:
 
     def _refuse(self, node: Node, verdict: Verdict) -> None:
         self.refusals[node] = Refusal(
-            verdict.rule, verdict.reason, op_name(node), node.name, source_line(node), module_path(node)
+            verdict.rule,
+            verdict.reason,
+            op_name(node),
+            node.name,
+            source_line(node),
+            module_path(node),
+            verdict.tensor,
         )
 
     # ------------------------------------------------------------------ borders
@@ -189,8 +195,8 @@ class GraphPlacement:
         return Partition(
             id=number,
             ops=sum(_is_op(n) for n in nodes),
-            inputs=tuple(_describe(i) for i in inputs),
-            outputs=tuple(_describe(n) for n in self._outputs_of(nodes, members)),
+            inputs=tuple(describe(i) for i in inputs),
+            outputs=tuple(describe(n) for n in self._outputs_of(nodes, members)),
         )
 
 
@@ -204,38 +210,29 @@ def _producer(node: Node) -> Node:
 
 def _why_not_an_input(operand: Node) -> Verdict | None:
     """Why no delegate can get `operand` from outside, or None."""
+
+    def refusal(rule: str, what: str) -> Verdict:
+        return Verdict(False, rule, f"it reads {what} from outside Core ML", describe(operand))
+
     if is_symbol(operand):
-        return Verdict(False, "size-input", f"it reads the size {operand.name} from outside Core ML, which takes tensors only")
+        return refusal("size-input", "a size, which is no tensor,")
     for value in tensors(operand):
         if any(isinstance(s, torch.SymInt) and not isinstance(s.node.expr, sympy.Symbol) for s in value.shape):
-            sizes = ", ".join(str(s) for s in value.shape)
-            return Verdict(
-                False,
-                "boundary-size",
-                f"it reads {operand.name} of shape ({sizes}) from outside Core ML, which takes no computed sizes",
-            )
+            return refusal("boundary-size", "a tensor whose size is computed from other sizes")
         if value.layout == torch.strided and tuple(value.dim_order()) != tuple(range(value.dim())):
-            return Verdict(
-                False,
-                "boundary-layout",
-                f"it reads {operand.name}, laid out as {tuple(value.dim_order())}, and Core ML takes tensors in order only",
-            )
+            return refusal("boundary-layout", f"a tensor laid out as {tuple(value.dim_order())}, not in order,")
     return _why_not_from_outside(operand)
 
 
 def _why_not_from_outside(operand: Node) -> Verdict | None:
     """The part of `_why_not_an_input` that is the operand's dtype."""
     for value in tensors(operand):
-        name = _dtype_name(value.dtype)
+        name = dtype_name(value.dtype)
         if value.dtype in INSIDE_ONLY:
-            return Verdict(
-                False,
-                "boundary-dtype",
-                f"it reads the {name} tensor {operand.name} from outside Core ML, which cannot take {name} "
-                "(ct#2495, ort#28595)",
-            )
+            reason = f"it reads a {name} tensor from outside Core ML, which takes none (ct#2495, ort#28595)"
+            return Verdict(False, "boundary-dtype", reason, describe(operand))
         if value.dtype not in MIL_DTYPES:
-            return Verdict(False, "dtype", f"Core ML has no {name} tensors")
+            return Verdict(False, "dtype", f"Core ML has no {name} tensors", describe(operand))
     return None
 
 
@@ -244,10 +241,8 @@ def _why_not_an_output(node: Node) -> Verdict | None:
         return Verdict(False, "size-output", "its size is used outside Core ML, which returns tensors only")
     for value in tensors(node):
         if value.dtype in INSIDE_ONLY:
-            name = _dtype_name(value.dtype)
-            return Verdict(
-                False, "boundary-dtype", f"it makes a {name} tensor that is used outside Core ML, which cannot return {name}"
-            )
+            reason = f"it makes a {dtype_name(value.dtype)} tensor for use outside Core ML, which returns none (et#24317)"
+            return Verdict(False, "boundary-dtype", reason, describe(node))
     return None
 
 
@@ -257,18 +252,7 @@ def _narrowings(node: Node) -> Iterable[Narrowing]:
             yield Narrowing(
                 node.name,
                 op_name(node),
-                _dtype_name(value.dtype),
-                _dtype_name(NARROWED[value.dtype]),
+                dtype_name(value.dtype),
+                dtype_name(NARROWED[value.dtype]),
                 source_line(node),
             )
-
-
-def _describe(node: Node) -> str:
-    value = next(iter(tensors(node)), None)
-    if value is None:
-        return node.name
-    return f"{node.name}: {_dtype_name(value.dtype)}[{', '.join(str(s) for s in value.shape)}]"
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

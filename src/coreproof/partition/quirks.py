@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from .nodes import op_name, tensors
+from .nodes import op_name, tensors, used_tensors
 
 MAX_RANK = 5
 
@@ -35,7 +35,7 @@ def quirk_of(node: Node) -> Quirk | None:
 
 
 def _own_and_operand_tensors(node: Node) -> list[torch.Tensor]:
-    return [t for n in (*node.all_input_nodes, node) for t in tensors(n)]
+    return [*(t for n in node.all_input_nodes for t in tensors(n)), *used_tensors(node)]
 
 
 def _name(node: Node) -> str:

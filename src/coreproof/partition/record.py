@@ -21,6 +21,7 @@ class Refusal:
         node: the name of the fx node.
         source: `file.py:12` of the user's own code, or "" where torch.export kept none.
         module: the path of the user's module, for instance `encoder.layers.0`, or "".
+        tensor: the operand that the reason speaks of, as `frames: uint8[1, 64, 64, 3]`, or "".
     """
 
     rule: str
@@ -29,6 +30,7 @@ class Refusal:
     node: str
     source: str = ""
     module: str = ""
+    tensor: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Partition:
 
 @dataclass
 class MethodPlacement:
-    """The placement of one method of a program."""
+    """The placement of one method of a program; `seconds` is the time that deciding it took."""
 
     nodes: list[NodePlacement] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
