@@ -104,7 +104,7 @@ def test_a_reduction_of_bool_over_a_dynamic_size(target, dialect):
 
 
 @pytest.mark.parametrize("dialect", ["aten", "edge"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [TARGETS[0], TARGETS[-1]])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_bool_reductions_survive_the_passes(target, dialect, precision):
     x = torch.randn(6, 4)
