@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def evaluate(program: Program, inputs: dict[str, np.ndarray], *, strict: bool = 
         if strict and op.op_type in ("gather", "gather_nd") and "validate_indices" in op.inputs:
             _require_no_negative(values[op.indices])
         results = _run(op, values)
-        for var, result in zip(op.outputs, results if isinstance(results, tuple) else (results,)):
+        for var, result in zip(op.outputs, results if isinstance(results, tuple) else (results,), strict=True):
             values[var] = result if op.op_type == "const" else _declared(result, var)
     return [values[var] for var in function.outputs]
 
@@ -72,7 +73,7 @@ def _operand(var: Any, values: dict[Var, Any]) -> Any:
 def _declared(value: Any, var: Var) -> np.ndarray:
     with np.errstate(all="ignore"):
         array = np.asarray(value).astype(types.nptype_from_builtin(var.dtype))
-    fits = array.ndim == var.rank and all(is_symbolic(d) or d == n for d, n in zip(var.shape, array.shape))
+    fits = array.ndim == var.rank and all(is_symbolic(d) or d == n for d, n in zip(var.shape, array.shape, strict=True))
     assert fits, f"{var.name} ({var.op.op_type if var.op else 'input'}) has shape {array.shape}, declared {var.shape}"
     return array
 
@@ -94,9 +95,9 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 # Elementwise.
 
 for _name in ("abs", "ceil", "cos", "cosh", "exp", "exp2", "floor", "sign", "sin", "sinh", "sqrt", "square", "tan"):
-    OPS[_name] = lambda x, _function=getattr(np, _name): _function(x)
+    OPS[_name] = partial(lambda function, x: function(x), getattr(np, _name))
 for _name in ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal", "maximum", "minimum"):
-    OPS[_name] = lambda x, y, _function=getattr(np, _name): _function(x, y)
+    OPS[_name] = partial(lambda function, x, y: function(x, y), getattr(np, _name))
 OPS |= {
     "acos": lambda x: np.arccos(x),
     "add": lambda x, y: x + y,
@@ -187,7 +188,7 @@ def conv(x, weight, bias=None, strides=None, pad_type="valid", pad=None, dilatio
         before_after = [[0, 0]] * spatial
     else:
         before_after = []
-        for size, kernel, stride, dilation in zip(x.shape[2:], weight.shape[2:], strides, dilations):
+        for size, kernel, stride, dilation in zip(x.shape[2:], weight.shape[2:], strides, dilations, strict=True):
             total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
             small, large = total // 2, total - total // 2
             before_after.append([large, small] if pad_type == "same_lower" else [small, large])
@@ -351,8 +352,8 @@ def torch_tensor_assign(x, updates, **where):
 
 @op
 def slice_by_size(x, begin, size):
-    ends = [n if s == -1 else b + s for b, s, n in zip(begin, size, x.shape)]
-    return x[tuple(slice(int(b), int(e)) for b, e in zip(begin, ends))]
+    ends = [n if s == -1 else b + s for b, s, n in zip(begin, size, x.shape, strict=True)]
+    return x[tuple(slice(int(b), int(e)) for b, e in zip(begin, ends, strict=True))]
 
 
 # Making values.
@@ -395,14 +396,14 @@ def _require_defined(indices: np.ndarray, validate_indices: Any) -> None:
 def gather(x, indices, axis=0, batch_dims=0, validate_indices=None):
     if batch_dims:
         axis = axis + x.ndim if axis < 0 else axis
-        return np.stack([gather(a, i, axis - 1, batch_dims - 1) for a, i in zip(x, indices)])
+        return np.stack([gather(a, i, axis - 1, batch_dims - 1) for a, i in zip(x, indices, strict=True)])
     return np.take(x, indices, axis)
 
 
 @op
 def gather_nd(x, indices, batch_dims=0, validate_indices=None):
     if batch_dims:
-        return np.stack([gather_nd(a, i, batch_dims - 1) for a, i in zip(x, indices)])
+        return np.stack([gather_nd(a, i, batch_dims - 1) for a, i in zip(x, indices, strict=True)])
     return x[tuple(np.moveaxis(indices, -1, 0))]
 
 

@@ -27,7 +27,7 @@ def run(build, *arrays: np.ndarray, opset=ct.target.iOS17, **options) -> list[np
         function.set_outputs(list(outputs) if isinstance(outputs, tuple) else [outputs])
     program = Program()
     program.add_function("main", function)
-    return evaluate(program, dict(zip(inputs, arrays)), **options)
+    return evaluate(program, dict(zip(inputs, arrays, strict=True)), **options)
 
 
 UNARY = {
@@ -131,7 +131,7 @@ def test_scatters(mode):
     }[mode]  # fmt: skip
     updates = np.array([[-8.0, 2.0, 4.0, 0.5], [16.0, 3.0, -1.0, 5.0]], np.float32)
     want = DATA.copy()
-    for row, update in zip((2, 0) if mode == "update" else (2, 2), updates):
+    for row, update in zip((2, 0) if mode == "update" else (2, 2), updates, strict=True):
         want[row] = reduce(want[row], update)
     rows = [2, 0] if mode == "update" else [2, 2]
     places = np.array([[r] for r in rows], np.int32)

@@ -13,7 +13,8 @@ iOS 17 on; for gathers coremltools has a pass that does it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,8 +96,20 @@ class _Places:
         return [*range(self.position, end), *before, *range(end, len(self.rest) + len(self.sizes))]
 
 
-def _transposed(x: Var, perm: list[int], **name: str) -> Var:
-    return mb.transpose(x=x, perm=perm, **name) if perm != sorted(perm) or name else x
+def _record(context: Any, node: Any, x: Var, *steps: Callable[..., Var] | None) -> None:
+    """Record what `steps`, each an op of one operand `x` or nothing, make of `x`; the last op has the node's name."""
+    *first, last = (step for step in steps if step)
+    for step in first:
+        x = step(x=x)
+    context.add(last(x=x, name=node.name), node.name)
+
+
+def _cast_back(work: str, dtype: str) -> Callable[..., Var] | None:
+    return partial(mb.cast, dtype=dtype) if work != dtype else None
+
+
+def _transposed(x: Var, perm: list[int]) -> Var:
+    return mb.transpose(x=x, perm=perm) if perm != sorted(perm) else x
 
 
 def _inverse(perm: list[int]) -> list[int]:
@@ -265,29 +278,38 @@ def index(context: Any, node: Any) -> None:
         NotImplementedError: the shape of the result depends on data, or it has no elements.
     """
     dtype = mil_dtype(node)
-    x = as_dtype(operand(context, node, "self", 0), _work_dtype(dtype))
+    work = _work_dtype(dtype)
+    x = as_dtype(operand(context, node, "self", 0), work)
     by_axis = _by_axis(context, node)
     if not by_axis:
         raise NotImplementedError(f"{node.kind} ({node.name}) names no place: Core ML has no tensor without elements")
     places = _Places(x, by_axis)
+    back = _inverse(places.places_first())
     if len(by_axis) == 1:
-        result = mb.gather(x=x, indices=places.indices[0], axis=places.axes[0])
+        read, back = partial(mb.gather, indices=places.indices[0], axis=places.axes[0]), sorted(back)
     else:
-        result = mb.gather_nd(x=_transposed(x, places.axes + places.rest), indices=places.along_last())
-        result = _transposed(result, _inverse(places.places_first()))
-    if places.single:
-        result = mb.squeeze(x=result, axes=[places.position])
-    context.add(as_dtype(result, dtype, name=node.name), node.name)
+        x = _transposed(x, places.axes + places.rest)
+        read = partial(mb.gather_nd, indices=places.along_last())
+    _record(
+        context,
+        node,
+        x,
+        read,
+        partial(mb.transpose, perm=back) if back != sorted(back) else None,
+        partial(mb.squeeze, axes=[places.position]) if places.single else None,
+        _cast_back(work, dtype),
+    )
 
 
 @converter("index_select")
 def index_select(context: Any, node: Any) -> None:
     """index_select(Tensor self, int dim, Tensor index) -> Tensor; a 0-d index keeps the dimension, of size 1"""
     dtype = mil_dtype(node)
-    x = as_dtype(operand(context, node, "self", 0), _work_dtype(dtype))
+    work = _work_dtype(dtype)
+    x = as_dtype(operand(context, node, "self", 0), work)
     indices = _of_rank(as_dtype(operand(context, node, "index", 2), "int32"), 1)
-    result = mb.gather(x=x, indices=indices, axis=literal(node, "dim", 1))
-    context.add(as_dtype(result, dtype, name=node.name), node.name)
+    read = partial(mb.gather, indices=indices, axis=literal(node, "dim", 1))
+    _record(context, node, x, read, _cast_back(work, dtype))
 
 
 def _cut(x: Var, index: Var, but: int | None = None) -> Var:
@@ -303,14 +325,14 @@ def _cut(x: Var, index: Var, but: int | None = None) -> Var:
 def gather(context: Any, node: Any) -> None:
     """gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor"""
     dtype = mil_dtype(node)
-    x = _of_rank(as_dtype(operand(context, node, "self", 0), _work_dtype(dtype)), 1)
+    work = _work_dtype(dtype)
+    x = _of_rank(as_dtype(operand(context, node, "self", 0), work), 1)
     indices = as_dtype(operand(context, node, "index", 2), "int32")
     axis = literal(node, "dim", 1) % x.rank
     places = _of_rank(indices, 1)
-    result = mb.gather_along_axis(x=_cut(x, places, but=axis), indices=places, axis=axis)
-    if not indices.rank:
-        result = mb.squeeze(x=result, axes=[0])
-    context.add(as_dtype(result, dtype, name=node.name), node.name)
+    read = partial(mb.gather_along_axis, indices=places, axis=axis)
+    scalar = None if indices.rank else partial(mb.squeeze, axes=[0])
+    _record(context, node, _cut(x, places, but=axis), read, scalar, _cast_back(work, dtype))
 
 
 _MODES = {None: "update", "add": "add", "multiply": "mul"}
@@ -343,7 +365,7 @@ def _scatter(context: Any, node: Any, keyword: str, mode: str) -> None:
         source = broadcast_to_shape(source, _vector([_size(indices, d) for d in range(indices.rank)]))
     others = [d for d in range(data.rank) if d != axis]
     if all(data.shape[d] == indices.shape[d] for d in others):
-        result = mb.scatter_along_axis(data=data, indices=indices, updates=source, axis=axis, mode=mode)
+        write, places = partial(mb.scatter_along_axis, axis=axis), indices
     elif any(is_symbolic(size) for size in indices.shape):
         raise NotImplementedError(
             f"{node.kind} ({node.name}) has an index of shape {indices.shape} into data of shape {data.shape}: a "
@@ -352,10 +374,13 @@ def _scatter(context: Any, node: Any, keyword: str, mode: str) -> None:
     else:
         grid = np.indices(indices.shape, np.int32)
         places = mb.stack(values=[indices if d == axis else grid[d] for d in range(data.rank)], axis=data.rank)
-        result = mb.scatter_nd(data=data, indices=places, updates=source, mode=mode)
-    if not x.rank:
-        result = mb.squeeze(x=result, axes=[0])
-    context.add(as_dtype(result, dtype, name=node.name), node.name)
+        write = mb.scatter_nd
+
+    def step(x: Var, **name: str) -> Var:
+        return write(data=x, indices=places, updates=source, mode=mode, **name)
+
+    scalar = None if x.rank else partial(mb.squeeze, axes=[0])
+    _record(context, node, data, step, scalar, _cast_back(work, dtype))
 
 
 @converter("select_scatter")
