@@ -147,6 +147,7 @@ def in_a_process(name: str, side: str) -> dict[str, float]:
 
 
 def main() -> None:
+    """Measure and print one line for each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="lowerings of each side (default 3)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)

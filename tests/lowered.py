@@ -34,7 +34,9 @@ class Call(nn.Module):
         return self.function(self, *inputs)
 
 
-def lower(function: Callable, inputs: tuple, *, members: dict[str, Any] | None = None, **options: Any) -> coreproof.Lowered:
+def lower(
+    function: Callable, inputs: tuple, *, members: dict[str, Any] | None = None, **options: Any
+) -> coreproof.Lowered:
     """`coreproof.lower` of a module that is the function."""
     return coreproof.lower(Call(function, **(members or {})).eval(), inputs, **options)
 
@@ -70,8 +72,9 @@ def specs(lowered: coreproof.Lowered, folder: Any) -> list[Any]:
     found = []
     for number, data in enumerate(delegates(lowered.pte)):
         target = folder / f"delegate{number}"
+        target.mkdir()
         assert executorchcoreml.unflatten_directory_contents(data, str(target))
-        found.append(MLModel(str(target / "model.mlpackage"), skip_model_load=True).get_spec())
+        found.append(MLModel(str(target / "lowered_module" / "model.mlpackage"), skip_model_load=True).get_spec())
     return found
 
 

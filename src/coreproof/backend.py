@@ -171,9 +171,7 @@ class CoreMLBackend(BackendDetails):
         return model if config is None else _quantize(model, config)
 
 
-def _quantize(
-    model: ct.models.MLModel, config: cto.coreml.OpLinearQuantizerConfig
-) -> ct.models.MLModel:
+def _quantize(model: ct.models.MLModel, config: cto.coreml.OpLinearQuantizerConfig) -> ct.models.MLModel:
     """Quantise the weights; an embedding table only where another op shares it (it is one constant for both)."""
     shared = {name: config for name in _gathers_sharing_a_weight(model)}
     return cto.coreml.linear_quantize_weights(

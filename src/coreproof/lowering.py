@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import coremltools as ct
 import executorch.exir as exir
@@ -27,7 +27,8 @@ from .partition.record import MethodPlacement, Placement
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-Model = torch.nn.Module | ExportedProgram | dict[str, ExportedProgram]
+Model: TypeAlias = torch.nn.Module | ExportedProgram | dict[str, ExportedProgram]
+
 
 @dataclass
 class Lowered:
@@ -184,9 +185,7 @@ def _silent(stage: str) -> None:
     """A display for callers that want none."""
 
 
-def _to_edge(
-    programs: dict[str, ExportedProgram], partitioners: dict[str, CoreMLPartitioner]
-) -> EdgeProgramManager:
+def _to_edge(programs: dict[str, ExportedProgram], partitioners: dict[str, CoreMLPartitioner]) -> EdgeProgramManager:
     # ExecuTorch's own check knows neither which ops Core ML will take nor which have a kernel; the partitioner
     # checks exactly that, before anything is converted.
     config = EdgeCompileConfig(_check_ir_validity=False)
@@ -217,7 +216,7 @@ def _export(
         )
     if not isinstance(example_inputs, tuple):
         raise InputError(
-            f"example_inputs is a {type(example_inputs).__name__}; expected a tuple of the module's positional arguments"
+            f"example_inputs is a {type(example_inputs).__name__}; expected a tuple of positional arguments"
         )
     say("exporting the model")
     if model.training:
@@ -231,7 +230,7 @@ def _export(
 def _first_lines(error: Exception) -> str:
     """The error's own words on one line, without the traceback and the hints that torch.export appends."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
-    kept = []
+    kept: list[str] = []
     for line in lines:
         if not line and kept:
             break

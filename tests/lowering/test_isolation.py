@@ -1,5 +1,6 @@
 """Importing and using coreproof changes nothing for code that does not use it."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -78,7 +79,7 @@ def test_ct_convert_keeps_coremltools_converters():
         mil = ct.convert(
             program.run_decompositions({}), convert_to="milinternal", minimum_deployment_target=ct.target.iOS18
         )
-        return str(mil)
+        return re.sub(r"block\d+", "block", str(mil))
 
     before = full_dtype()
     lower(lambda m, x: x + torch.full((3,), 2), (torch.randn(3),))

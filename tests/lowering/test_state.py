@@ -78,9 +78,7 @@ def test_a_buffer_used_on_the_cpu_and_on_coreml_is_an_error_that_lists_the_uses(
     assert "aten.add" in message and "Core ML delegate" in message
     assert "take_over_mutable_buffer=False" in message
     assert message.count("lowered.py:") >= 2
-    lowered = lower_and_check(
-        both, (X,), members={"kept": torch.ones(4) * 3}, calls=3, take_over_mutable_buffer=False
-    )
+    lowered = lower_and_check(both, (X,), members={"kept": torch.ones(4) * 3}, calls=3, take_over_mutable_buffer=False)
     assert buffers(lowered) == {"kept": "io"}
 
 

@@ -59,7 +59,7 @@ def mil_dtype(node: Any, output: int | None = None) -> str:
         return _SYMBOL_DTYPES[type(value)]
     if value.dtype not in MIL_DTYPES:
         raise NotImplementedError(
-            f"{node.kind} ({node.name}) makes a {value.dtype} tensor, and a Core ML program computes in "
+            f"{node.kind} makes a {value.dtype} tensor, and a Core ML program computes in "
             f"{', '.join(sorted(set(MIL_DTYPES.values())))}: compute in one of these or leave the op on the CPU"
         )
     return MIL_DTYPES[value.dtype]
@@ -70,7 +70,7 @@ def require_contiguous(node: Any) -> None:
     order = literal(node, "dim_order")
     if order is not None and list(order) != sorted(order):
         raise NotImplementedError(
-            f"{node.kind} ({node.name}) makes a tensor of dim order {list(order)}, and Core ML has contiguous tensors "
+            f"{node.kind} makes a tensor of dim order {list(order)}, and Core ML has contiguous tensors "
             "only: use torch.contiguous_format or leave the op on the CPU"
         )
 

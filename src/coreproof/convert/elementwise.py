@@ -110,7 +110,7 @@ def div(context: Any, node: Any) -> None:
     elif mode == "trunc":
         result = _int_quotient(x, y) if dtype == "int32" else _float_quotient(x, y)
     else:
-        raise ValueError(f"{node.kind} ({node.name}): rounding_mode is {mode!r}; torch has None, 'floor' and 'trunc'")
+        raise ValueError(f"{node.kind}: rounding_mode is {mode!r}; torch has None, 'floor' and 'trunc'")
     context.add(result, node.name)
 
 

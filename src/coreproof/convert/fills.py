@@ -158,7 +158,7 @@ def arange(context: Any, node: Any) -> None:
     whole = all(_is_int(bound) for bound in bounds)
     if dtype == "int32" and not whole:
         raise NotImplementedError(
-            f"{node.kind} ({node.name}) makes integers from a float bound known only at run time, which torch rounds "
+            f"{node.kind} makes integers from a float bound known only at run time, which torch rounds "
             "in float64: give integer bounds or leave the op on the CPU"
         )
     start, end, step = (as_dtype(bound, "int32" if whole else "fp32") for bound in bounds)

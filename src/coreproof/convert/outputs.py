@@ -16,7 +16,7 @@ from coremltools.converters.mil.mil.scope import ScopeInfo, ScopeSource
 
 
 def give_outputs_their_own_ops(mil: Program) -> None:
-    """Put an `identity` behind each output that is an input, a constant, a state read or an earlier output (in place)."""
+    """Put an `identity` behind each output that is an input, a constant or an earlier output (in place)."""
     for function in mil.functions.values():
         _separate_outputs(function)
 

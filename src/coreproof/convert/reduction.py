@@ -53,9 +53,7 @@ def min_dim(context: Any, node: Any) -> None:
     _values_and_indices(context, node, mb.reduce_min, mb.reduce_argmin)
 
 
-def _values_and_indices(
-    context: Any, node: Any, reduction: Callable[..., Var], index: Callable[..., Var]
-) -> None:
+def _values_and_indices(context: Any, node: Any, reduction: Callable[..., Var], index: Callable[..., Var]) -> None:
     """Record the extreme over `dim` and where it is; of equal bools the first, as torch does.
 
     MIL promises no order among equal entries (the docstring of `reduce_argmax`), and in a bool tensor nearly all are

@@ -136,7 +136,7 @@ def _by_axis(context: Any, node: Any) -> dict[int, Var] | None:
         elif types.is_bool(index.dtype):
             if not _known_mask(index) or not index.rank:
                 raise NotImplementedError(
-                    f"{node.kind} ({node.name}) is indexed by a bool mask of shape {index.shape}, so that its shape "
+                    f"{node.kind} is indexed by a bool mask of shape {index.shape}, so that its shape "
                     "depends on data: use torch.where, a mask with one value for all places, or leave the op on the CPU"
                 )
             places = np.nonzero(index.val)
@@ -185,7 +185,7 @@ def index_put(context: Any, node: Any) -> None:
         if by_axis is None:
             result = mb.identity(x=x, **name)
         elif not by_axis:
-            raise NotImplementedError(f"{node.kind} ({node.name}) has no index: write the values with copy_ instead")
+            raise NotImplementedError(f"{node.kind} has no index: write the values with copy_ instead")
         else:
             result = _put_at(node, x, by_axis, values, accumulate, **name)
     context.add(as_dtype(result, dtype, name=node.name), node.name)
@@ -197,11 +197,11 @@ def _put_masked(node: Any, x: Var, mask: Var, axis: int, values: Var, accumulate
     In the indexed view the masked dimensions are one, of a length known at run time: `values` must not depend on it.
     """
     if not mask.rank:
-        raise NotImplementedError(f"{node.kind} ({node.name}) is indexed by a 0-d bool: use torch.where")
+        raise NotImplementedError(f"{node.kind} is indexed by a 0-d bool: use torch.where")
     values = _of_rank(values, x.rank - mask.rank + 1)
     if values.shape[axis] != 1:
         raise NotImplementedError(
-            f"{node.kind} ({node.name}) puts {values.shape[axis]} values at the places of a bool mask, whose number is "
+            f"{node.kind} puts {values.shape[axis]} values at the places of a bool mask, whose number is "
             "known at run time only: put one value at all of them, use torch.where, or leave the op on the CPU"
         )
     if mask.rank > 1:
@@ -218,7 +218,7 @@ def _put_at(node: Any, x: Var, by_axis: dict[int, Var], values: Var, accumulate:
     rest, position, block = places.rest, places.position, len(places.sizes)
     if len(rest) + block > _MAX_RANK:
         raise NotImplementedError(
-            f"{node.kind} ({node.name}) puts values of rank {len(rest) + block}, and Core ML has at most rank "
+            f"{node.kind} puts values of rank {len(rest) + block}, and Core ML has at most rank "
             f"{_MAX_RANK}: flatten the index tensors"
         )
     if places.single:
@@ -282,7 +282,7 @@ def index(context: Any, node: Any) -> None:
     x = as_dtype(operand(context, node, "self", 0), work)
     by_axis = _by_axis(context, node)
     if not by_axis:
-        raise NotImplementedError(f"{node.kind} ({node.name}) names no place: Core ML has no tensor without elements")
+        raise NotImplementedError(f"{node.kind} names no place: Core ML has no tensor without elements")
     places = _Places(x, by_axis)
     back = _inverse(places.places_first())
     if len(by_axis) == 1:
@@ -368,7 +368,7 @@ def _scatter(context: Any, node: Any, keyword: str, mode: str) -> None:
         write, places = partial(mb.scatter_along_axis, axis=axis), indices
     elif any(is_symbolic(size) for size in indices.shape):
         raise NotImplementedError(
-            f"{node.kind} ({node.name}) has an index of shape {indices.shape} into data of shape {data.shape}: a "
+            f"{node.kind} has an index of shape {indices.shape} into data of shape {data.shape}: a "
             "symbolic size must be the same in both"
         )
     else:

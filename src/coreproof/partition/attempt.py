@@ -60,7 +60,7 @@ _SYMBOL = re.compile(r"\b[a-z]+\d+\b")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a node can run on Core ML; if not, the rule, the reason in one sentence, and the tensor that it is about."""
+    """Whether a node can run on Core ML; if not, the rule, the reason in one sentence, and the tensor it is about."""
 
     ok: bool
     rule: str = ""
@@ -187,9 +187,7 @@ def _slice(node: Node, on_coreml: set[Node], constant_nodes: set[Node]) -> _Slic
     return _Slice(inner, leaves)
 
 
-def _attempt(
-    node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[Node], target: ct.target
-) -> Verdict:
+def _attempt(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[Node], target: ct.target) -> Verdict:
     if not tensors(node) and not is_symbol(node):
         return Verdict(False, "attempt", "it makes no tensor that Core ML could return")
     outside = next((leaf for leaf in piece.leaves if _comes_from_outside(leaf, view, constant_nodes)), None)
@@ -238,7 +236,7 @@ def _shorten(text: str, limit: int = 160) -> str:
 
 def _is_our_bug(error: Exception) -> bool:
     """Whether the innermost frame is a converter of ours and the type is not one that converters refuse with."""
-    return _raised_by_us(error) and not isinstance(error, (NotImplementedError, ValueError))
+    return _raised_by_us(error) and not isinstance(error, (NotImplementedError, ValueError, OverflowError))
 
 
 def _raised_by_us(error: Exception) -> bool:
@@ -246,9 +244,7 @@ def _raised_by_us(error: Exception) -> bool:
     return bool(frames) and frames[-1].filename.startswith(_PACKAGE)
 
 
-def _one_node_program(
-    node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[Node]
-) -> ExportedProgram:
+def _one_node_program(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[Node]) -> ExportedProgram:
     graph = Graph()
     copies: dict[Node, Node] = {}
     specs: list[InputSpec] = []
@@ -368,5 +364,3 @@ def _same_shape(torch_shape: tuple, mil_shape: tuple) -> bool:
 
 def _show(shape: tuple) -> str:
     return "(" + ", ".join(str(size) for size in shape) + ("," if len(shape) == 1 else "") + ")"
-
-

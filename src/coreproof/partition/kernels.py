@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 
 import torch
@@ -26,10 +27,8 @@ def has_kernel(op: torch._ops.OpOverload, extra: frozenset[str] = frozenset()) -
         extra: names (`namespace::op` or `namespace::op.overload`) for which the user has kernels of their own.
     """
     names = {_qualified(op)}
-    try:
+    with suppress(RuntimeError, AssertionError):  # ExecuTorch's answer for an op without an out variant
         names.add(_qualified(to_out_variant(op)[0]))
-    except (RuntimeError, AssertionError):  # ExecuTorch's answer for an op without an out variant
-        pass
     base = op._schema.name
     return base in extra or bool(names & (registered_kernels() | extra))
 

@@ -10,27 +10,27 @@ and no grouping can have fewer. Cost: one walk forward, one back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch.fx import Graph, Node
 
 
-def levels(graph: Graph, on_coreml: set[Node], floats: Callable[[Node], bool]) -> dict[Node, int]:
+def levels(graph: Graph, on_coreml: set[Node], floating: set[Node]) -> dict[Node, int]:
     """The delegate's number for each node in `on_coreml`, counted from 0 in the order in which they run.
 
     Args:
         graph: in topological order.
         on_coreml: nodes that run on Core ML; a getitem must be in it with its producer.
-        floats: whether a node may run as late as its first user (constants and sizes, which are best
+        floating: nodes that may run as late as their first user (constants and sizes, which are best
             computed where they are used).
     """
     level: dict[Node, int] = {}
     for node in graph.nodes:
-        above = [level[i] + (node in on_coreml and i not in on_coreml and i.op == "call_function")
-                 for i in node.all_input_nodes]
+        above = [
+            level[i] + (node in on_coreml and i not in on_coreml and i.op == "call_function")
+            for i in node.all_input_nodes
+        ]
         level[node] = max(above, default=0)
     for node in reversed(list(graph.nodes)):
-        if node in on_coreml and floats(node) and node.users:
+        if node in on_coreml and node in floating and node.users:
             level[node] = min(level[user] for user in node.users)
     return _consecutive({node: level[node] for node in graph.nodes if node in on_coreml})
 

@@ -33,7 +33,7 @@ def op_name(node: Node) -> str:
         return str(target)
     name = getattr(target, "__name__", str(target))
     if getattr(target, "__module__", "") in ("_operator", "math"):
-        return f"{'operator' if target.__module__ == '_operator' else 'math'}.{name}"  # type: ignore[union-attr]
+        return f"{'operator' if target.__module__ == '_operator' else 'math'}.{name}"
     return name
 
 
@@ -61,11 +61,11 @@ def tensors(node: Node) -> list[torch.Tensor]:
 
 def used_items(node: Node) -> list[int]:
     """For a node that makes a tuple, the indices that somebody takes (the first where nobody does)."""
-    return sorted({int(user.args[1]) for user in node.users if user.target is operator.getitem}) or [0]  # type: ignore[arg-type]
+    return sorted({int(user.args[1]) for user in node.users if user.target is operator.getitem}) or [0]
 
 
 def used_tensors(node: Node) -> list[torch.Tensor]:
-    """The tensors that the node makes and somebody uses: batch norm, for one, makes empty statistics that nobody reads."""
+    """The tensors that the node makes and somebody uses (batch norm makes empty statistics that nobody reads)."""
     value = node.meta.get("val")
     if not isinstance(value, (tuple, list)):
         return tensors(node)

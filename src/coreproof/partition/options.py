@@ -125,7 +125,7 @@ class PartitionOptions:
 
 
 def names_op(skip: str, op: str) -> bool:
-    """Whether `skip` (`aten.mm.default`, `mm.default`, `aten.mm` or `mm`, in any case) means the op `aten.mm.default`."""
+    """Whether `skip` (`aten.mm.default`, `mm.default`, `aten.mm` or `mm`, in any case) means `aten.mm.default`."""
     full = op.lower()
     bare = full.rsplit(".", 1)[0]
     return skip.lower() in (full, bare, full.removeprefix("aten."), bare.removeprefix("aten."))

@@ -163,7 +163,9 @@ class CoreMLPartitioner(Partitioner):
             and (self._watcher is not None or not self.options.is_skipped(op_name(node)))
         ]
         if missing:
-            raise MissingKernelError(_missing_message(missing, placed), [placed.refusals[n] for n in missing if n in placed.refusals])
+            raise MissingKernelError(
+                _missing_message(missing, placed), tuple(placed.refusals[n] for n in missing if n in placed.refusals)
+            )
 
     def _method_name(self) -> str:
         return f"method_{len(self.placement)}" if self.placement else "forward"

@@ -19,7 +19,17 @@ from torch.fx import Node
 
 from .attempt import INSIDE_ONLY, MIL_DTYPES, NARROWED, Attempts, Verdict
 from .levels import levels
-from .nodes import compute_nodes, describe, dtype_name, is_getitem, is_symbol, module_path, op_name, source_line, tensors
+from .nodes import (
+    compute_nodes,
+    describe,
+    dtype_name,
+    is_getitem,
+    is_symbol,
+    module_path,
+    op_name,
+    source_line,
+    tensors,
+)
 from .options import PartitionOptions
 from .program_view import ProgramView
 from .quirks import quirk_of
@@ -45,6 +55,7 @@ class GraphPlacement:
     ) -> None:
         self.options = options
         self.view = ProgramView(program, small_values, options.own_constants)
+        self.sizes = {node for node in self.view.graph.nodes if is_symbol(node)}
         self.attempts = Attempts(options.target)
         self.refusals: dict[Node, Refusal] = {}
         self.delegate: dict[Node, int] = {}
@@ -62,7 +73,7 @@ class GraphPlacement:
                 if self._folds(node, constant):
                     constant.add(node)
         while True:
-            self.delegate = levels(self.view.graph, on_coreml, lambda n: n in constant or is_symbol(n))
+            self.delegate = levels(self.view.graph, on_coreml, constant | self.sizes)
             refused = dict(self._refused_at_borders(constant))
             if not refused:
                 return
@@ -205,7 +216,7 @@ def _is_op(node: Node) -> bool:
 
 
 def _producer(node: Node) -> Node:
-    return node.args[0] if is_getitem(node) else node  # type: ignore[return-value]
+    return node.args[0] if is_getitem(node) else node
 
 
 def _why_not_an_input(operand: Node) -> Verdict | None:
@@ -241,7 +252,9 @@ def _why_not_an_output(node: Node) -> Verdict | None:
         return Verdict(False, "size-output", "its size is used outside Core ML, which returns tensors only")
     for value in tensors(node):
         if value.dtype in INSIDE_ONLY:
-            reason = f"it makes a {dtype_name(value.dtype)} tensor for use outside Core ML, which returns none (et#24317)"
+            reason = (
+                f"it makes a {dtype_name(value.dtype)} tensor for use outside Core ML, which returns none (et#24317)"
+            )
             return Verdict(False, "boundary-dtype", reason, describe(node))
     return None
 

@@ -100,7 +100,12 @@ def _pads_more_than_two(node: Node) -> bool:
 
 
 QUIRKS: tuple[Quirk, ...] = (
-    Quirk("rank", f"Core ML takes tensors of at most {MAX_RANK} dimensions", "ct#1723, ct#2291, et#11694", _rank_above_five),
+    Quirk(
+        "rank",
+        f"Core ML takes tensors of at most {MAX_RANK} dimensions",
+        "ct#1723, ct#2291, et#11694",
+        _rank_above_five,
+    ),
     Quirk("zero-size", "Core ML refuses dimensions of size zero", "ort#23262, ct#1635", _has_zero_size),
     Quirk(
         "data-dependent-size",
@@ -117,8 +122,18 @@ QUIRKS: tuple[Quirk, ...] = (
         "ct#2575, et#11691",
         _multiplies_integers,
     ),
-    Quirk("rank-1-matmul", "Core ML gives wrong results for 1-d operands of matmul", "ct#2263, ort#21186", _has_rank_one_operand),
-    Quirk("norm-rank", "Core ML aborts on this normalisation at 5 dimensions", "ct#2572, ct#2276, ct#2667", _normalises_rank_five),
+    Quirk(
+        "rank-1-matmul",
+        "Core ML gives wrong results for 1-d operands of matmul",
+        "ct#2263, ort#21186",
+        _has_rank_one_operand,
+    ),
+    Quirk(
+        "norm-rank",
+        "Core ML aborts on this normalisation at 5 dimensions",
+        "ct#2572, ct#2276, ct#2667",
+        _normalises_rank_five,
+    ),
     Quirk(
         "pad-dimensions",
         "Core ML pads at most two dimensions in a mode other than constant",

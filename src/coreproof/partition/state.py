@@ -17,7 +17,6 @@ from .options import PartitionOptions
 from .program_view import MutableBuffer, ProgramView
 from .record import BufferPlacement
 
-
 SHARED = "ops in more than one place use it"
 
 
