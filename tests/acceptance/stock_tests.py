@@ -4,8 +4,9 @@
 
 Each side (stock, coreproof) is one pytest process. Printed is every test that
 does not pass on both, with the error's first line; the exit code is 1 where
-coreproof fails a test that the stock partitioner passes. Tests that would
-download trained weights keep random ones, on both sides.
+coreproof fails a test that the stock partitioner passes, unless `INTENDED`
+says why. Tests that would download trained weights keep random ones, on both
+sides.
 """
 
 from __future__ import annotations
@@ -22,6 +23,19 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SIDES = ("stock", "coreproof")
+
+# Tests of the stock partitioner's behaviour that coreproof does not share on purpose, and why.
+INTENDED = {
+    "test_coreml_partitioner.py::TestCoreMLPartitioner::test_deprecation_warning_for_to_backend_workflow": (
+        "reads ExecuTorch's own logger, where coreproof does not write"
+    ),
+    "test_coreml_partitioner.py::TestCoreMLPartitioner::test_lower_full_graph": (
+        "leaves an op that has no kernel to the CPU, which coreproof refuses unless extra_kernels names it"
+    ),
+    "test_torch_ops.py::TestTorchOps::test_dequantize_affine_below_ios18_raises_with_hint": (
+        "wants a ValueError that names CoreMLPartitioner; coreproof's error says the target too, in its own words"
+    ),
+}
 
 
 @dataclass
@@ -101,9 +115,11 @@ def report(stock: dict[str, Outcome], ours: dict[str, Outcome]) -> int:
     for test in sorted(stock | ours):
         pair = [side.get(test, Outcome("not run")) for side in (stock, ours)]
         if all(outcome.result == "passed" for outcome in pair):
+            if test in INTENDED:
+                print(f"{test} passes: take it out of INTENDED")
             continue
-        worse += pair[0].result == "passed"
-        print(test)
+        worse += pair[0].result == "passed" and test not in INTENDED
+        print(test, f"    (intended: {INTENDED[test]})" if test in INTENDED else "", sep="")
         for side, outcome in zip(SIDES, pair, strict=True):
             first = (outcome.error.strip().splitlines() or [""])[0]
             print(f"    {side:9} {outcome.result:8} {first[:400]}")
