@@ -17,17 +17,17 @@ from . import MODELS
 
 # Model: (share of its ops on Core ML at least, delegates at most), as measured.
 MEASURED = {
-    "act": (0.9, 1),
-    "diffusion": (0.9, 1),
-    "vqbet": (0.9, 1),
-    "vqbet_sampled": (0.9, 1),
-    "multitask_dit": (0.9, 1),
-    "pi05": (0.9, 1),
-    "smolvlm_vision": (0.1, 1),
-    "decoder_decode": (0.9, 1),
-    "decoder_decode_copy": (0.9, 1),
-    "decoder_prefill": (0.9, 1),
-    "decoder_prefill_copy": (0.9, 1),
+    "act": (0.99, 2),
+    "diffusion": (0.97, 2),  # frames of rank 6 are on the CPU
+    "vqbet": (0.98, 2),
+    "vqbet_sampled": (0.98, 2),
+    "multitask_dit": (0.99, 2),
+    "pi05": (0.43, 18),  # Core ML has no bfloat16: what the model computes in float32 alone is there
+    "smolvlm_vision": (0.88, 3),  # a bool mask as an index has a size that depends on its values
+    "decoder_decode": (1.0, 1),
+    "decoder_decode_copy": (1.0, 1),
+    "decoder_prefill": (1.0, 1),
+    "decoder_prefill_copy": (1.0, 1),
 }
 IN_CI = {("act", "float16"), ("decoder_prefill", "float32")}
 CASES = [
@@ -68,8 +68,8 @@ def test_partitioning_keeps_the_values_of_three_calls(case: Case) -> None:
     """Eager against the graph whose delegates run by their edge programs: equal to rounding, buffers included."""
     module, _, _ = MODELS[case.name]()
     run = LoweredRun(case.lowered.edge_program_manager)
-    # bfloat16 keeps 8 bits, and where a rewrite computes in float32 the eager model's own rounding shows.
-    tolerance = 3e-2 if case.name == "pi05" else 1e-5
+    # bfloat16 keeps 8 bits: ops that decompose round their parts, where the eager ones round once.
+    tolerance = 1e-2 if case.name == "pi05" else 1e-5
     for call in range(3):
         inputs = [varied(x, call) for x in case.inputs]
         with torch.no_grad():
