@@ -17,9 +17,10 @@ class InputError(CoreproofError):
     """A bad argument, file or model was given (exit code 2)."""
 
 
-class RequirementError(CoreproofError):
+class RequirementError(CoreproofError, NotImplementedError):
     """A requirement that the caller set cannot be met, for instance a full-graph lowering (exit code 1).
 
+    It is a NotImplementedError too, which is what ExecuTorch's own partitioner raises for `lower_full_graph`.
     `refusals` holds the `Refusal` records that say why; it may be empty.
     """
 

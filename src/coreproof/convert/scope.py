@@ -41,6 +41,7 @@ _FAMILIES = (
     "tensor_transformation",
 )
 _LOCK = threading.RLock()
+_inside = False
 
 
 def _load_families() -> None:
@@ -55,9 +56,13 @@ def _no_progress(iterable: Any, **_: Any) -> Any:
 
 @contextmanager
 def conversion() -> Iterator[None]:
-    """Use coreproof's converters, silently, in the body; everything is as before afterwards."""
-    _load_families()
+    """Use coreproof's converters, silently, in the body; everything is as before afterwards. Scopes may nest."""
+    global _inside
     with _LOCK:
+        if _inside:  # the lock is held by this thread: an outer scope has made the swap
+            yield
+            return
+        _load_families()
         registry = _TORCH_OPS_REGISTRY.name_to_func_mapping
         progress = torch_frontend_ops._tqdm
         logger: logging.Logger = coremltools._logger
@@ -65,9 +70,11 @@ def conversion() -> Iterator[None]:
         _TORCH_OPS_REGISTRY.name_to_func_mapping = {**registry, **CONVERTERS}
         torch_frontend_ops._tqdm = _no_progress
         logger.setLevel(logging.CRITICAL + 1)
+        _inside = True
         try:
             yield
         finally:
+            _inside = False
             _TORCH_OPS_REGISTRY.name_to_func_mapping = registry
             torch_frontend_ops._tqdm = progress
             logger.setLevel(level)

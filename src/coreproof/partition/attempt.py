@@ -118,7 +118,7 @@ class Attempts:
         def tensor(value: Any) -> str:
             if isinstance(value, torch.Tensor):
                 shape = _SYMBOL.sub(rename, ",".join(str(size) for size in value.shape))
-                return f"{value.dtype}[{shape}]{_layout(value)}"
+                return f"{value.dtype}[{shape}]{_layout(value) if view.has_layouts else ''}"
             if isinstance(value, (tuple, list)):
                 return f"({','.join(tensor(v) for v in value)})"
             return type(value).__name__
@@ -207,7 +207,7 @@ def _attempt(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[N
                 f"({source_line(node) or 'no source line'}): {type(error).__name__}: {error}"
             ) from error
         return Verdict(False, *_refusal(error))
-    return _contract(node, mil)
+    return _contract(node, mil, view.has_layouts)
 
 
 def _comes_from_outside(leaf: Node, view: ProgramView, constant_nodes: set[Node]) -> bool:
@@ -253,6 +253,8 @@ def _one_node_program(node: Node, piece: _Slice, view: ProgramView, constant_nod
     for leaf in (*known, *(leaf for leaf in piece.leaves if leaf not in known)):
         copies[leaf] = graph.placeholder(leaf.name)
         copies[leaf].meta = dict(leaf.meta)
+        if not view.has_layouts and tensors(leaf) and not _is_contiguous(tensors(leaf)[0]):
+            copies[leaf].meta["val"] = tensors(leaf)[0].clone(memory_format=torch.contiguous_format)
         argument = TensorArgument(name=copies[leaf].name)
         if leaf in known:
             constants[leaf.name] = _constant_value(leaf, view)
@@ -324,19 +326,19 @@ def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
     return items
 
 
-def _contract(node: Node, mil: Program) -> Verdict:
+def _contract(node: Node, mil: Program, has_layouts: bool) -> Verdict:
     """Step 2: every emitted value has the shape and dtype that torch gave the node."""
     if is_symbol(node):
         return PROVEN_SO_FAR
     emitted = mil.functions["main"].outputs
     for tensor, var in zip(used_tensors(node), emitted, strict=True):
-        verdict = _contract_of_one(tensor, var)
+        verdict = _contract_of_one(tensor, var, has_layouts)
         if not verdict.ok:
             return verdict
     return PROVEN_SO_FAR
 
 
-def _contract_of_one(tensor: torch.Tensor, var: Any) -> Verdict:
+def _contract_of_one(tensor: torch.Tensor, var: Any, has_layouts: bool) -> Verdict:
     if not types.is_tensor(var.sym_type) and not types.is_scalar(var.sym_type):
         return Verdict(False, "contract-type", f"coremltools made a {var.sym_type.__type_info__()}, no tensor")
     dtype = types.builtin_to_string(var.dtype)
@@ -349,7 +351,7 @@ def _contract_of_one(tensor: torch.Tensor, var: Any) -> Verdict:
         return Verdict(
             False, "contract-shape", f"coremltools gives it shape {_show(shape)}, torch {_show(tuple(tensor.shape))}"
         )
-    if not _is_contiguous(tensor):
+    if has_layouts and not _is_contiguous(tensor):
         return Verdict(False, "contract-layout", f"torch lays it out as {tuple(tensor.dim_order())}, Core ML in order")
     return PROVEN_SO_FAR
 

@@ -33,6 +33,16 @@ def has_kernel(op: torch._ops.OpOverload, extra: frozenset[str] = frozenset()) -
     return base in extra or bool(names & (registered_kernels() | extra))
 
 
+# Namespaces whose kernels are ExecuTorch's own, or nobody's. An op in any other is the user's.
+_PUBLIC = frozenset(("aten", "dim_order_ops", "prims", "quant", "quantized_decomposed", "torchao", "torchvision"))
+
+
+def is_users_own(node: Node) -> bool:
+    """Whether `node` is a custom op, whose kernel only the user's own build of ExecuTorch could have."""
+    op = getattr(node.target, "_op", node.target)
+    return isinstance(op, torch._ops.OpOverload) and op.namespace not in _PUBLIC
+
+
 def lacks_kernel(node: Node, extra: frozenset[str]) -> bool:
     """Whether `node`, left on the CPU, would keep the program from loading."""
     op = getattr(node.target, "_op", node.target)

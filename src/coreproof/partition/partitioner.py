@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from ..backend import marked
 from ..errors import InputError, MissingKernelError, RequirementError
 from ..rewrite import rewrite
-from .kernels import lacks_kernel
+from .kernels import is_users_own, lacks_kernel
 from .nodes import compute_nodes, op_name, source_line
 from .options import MutableBufferState, PartitionOptions, names_op, skip_set
 from .placement import GraphPlacement
@@ -52,7 +52,8 @@ class CoreMLPartitioner(Partitioner):
         mutable_buffer_state: `auto` makes a floating-point buffer Core ML state (which is float16) where the
             compute precision is float16; `always` every floating-point buffer; `never` none.
         extra_kernels: ops (`namespace::name`) for which your own ExecuTorch build has CPU kernels.
-        watcher: told before and after a method is placed; with one, an op that is skipped by name needs a kernel too.
+        watcher: told before and after a method is placed; with one, ops that are skipped by name and custom ops need
+            a kernel too (without, they are the caller's own responsibility, as with the stock partitioner).
         plan_only: place and record, but hand nothing to Core ML.
 
     Attributes:
@@ -125,7 +126,7 @@ class CoreMLPartitioner(Partitioner):
             MissingKernelError: an op is left to the CPU that ExecuTorch has no kernel for.
             InputError: called through the single-program `to_backend`, which always takes the stock backend.
         """
-        _refuse_single_program_path()
+        _check_entry_point()
         watcher = self._watcher or Watcher()
         watcher.placing(sum(1 for _ in compute_nodes(exported_program.graph)))
         start = time.perf_counter()
@@ -160,7 +161,7 @@ class CoreMLPartitioner(Partitioner):
             node
             for node in placed.cpu_nodes()
             if lacks_kernel(node, self.options.extra_kernels)
-            and (self._watcher is not None or not self.options.is_skipped(op_name(node)))
+            and (self._watcher is not None or not (self.options.is_skipped(op_name(node)) or is_users_own(node)))
         ]
         if missing:
             raise MissingKernelError(
@@ -219,21 +220,26 @@ def _log(refusals: Sequence[Refusal]) -> None:
         logger.info("%s runs outside Core ML: %s", op, reason)
 
 
-def _refuse_single_program_path() -> None:
-    """`to_backend(program, partitioner)` looks the backend up by name and takes the first one: the stock one.
+def _check_entry_point() -> None:
+    """Refuse ExecuTorch's single-program `to_backend`, and warn where ops were decomposed before the partitioner.
 
-    What it would convert is neither checked nor coreproof's; every other entry point takes the last one.
+    `to_backend(program, partitioner)` looks the backend up by name and takes the first one, the stock one: what it
+    would convert is neither checked nor coreproof's. Every other entry point takes the last one. ExecuTorch tells a
+    partitioner nothing about its caller, so the stack is asked.
     """
     frame = inspect.currentframe()
     callers = []
     while frame is not None:
         callers.append(frame)
         frame = frame.f_back
-    for caller in callers:
-        if "partitioner_instance" in caller.f_locals and "edge_program" in caller.f_locals:
-            if caller.f_code.co_filename.endswith("backend_api.py") and "method_to_edge_program" not in caller.f_locals:
-                raise InputError(
-                    "to_backend(program, CoreMLPartitioner(...)) always takes ExecuTorch's own Core ML backend: "
-                    "use to_edge_transform_and_lower(...) or EdgeProgramManager.to_backend(...)"
-                )
-            return
+    nearest = next((c for c in callers if c.f_code.co_filename.endswith("backend_api.py")), None)
+    if nearest is not None and "method_to_edge_program" not in nearest.f_locals:
+        raise InputError(
+            "to_backend(program, CoreMLPartitioner(...)) always takes ExecuTorch's own Core ML backend: "
+            "use to_edge_transform_and_lower(...) or EdgeProgramManager.to_backend(...)"
+        )
+    if not any(caller.f_code.co_name == "to_edge_transform_and_lower" for caller in callers):
+        logger.warning(
+            "to_edge() followed by to_backend() decomposes ops that Core ML has whole, such as attention; "
+            "use to_edge_transform_and_lower()"
+        )

@@ -44,6 +44,8 @@ class ProgramView:
         self.program = program
         self.graph = program.graph_module.graph
         self.own_constants = own_constants
+        # In the ATen dialect a permuted tensor may be a view; ExecuTorch makes copies in order of all views.
+        self.has_layouts = program.dialect == "EDGE"
         placeholders = {node.name: node for node in self.graph.nodes if node.op == "placeholder"}
         signature = program.graph_signature
         updates = {
