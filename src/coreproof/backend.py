@@ -15,6 +15,7 @@ from contextvars import ContextVar
 
 import coremltools as ct
 import coremltools.optimize as cto
+import torch
 from executorch.backends.apple.coreml.compiler import CoreMLBackend as StockBackend
 from executorch.backends.apple.coreml.compiler.coreml_preprocess import (
     MULTIMETHOD_WEIGHT_SHARING_STRATEGY,
@@ -84,10 +85,12 @@ class CoreMLBackend(BackendDetails):
         """A copy whose graph may be changed and whose weights are shared (a conversion only reads them)."""
         if not is_marked(compile_specs):
             return StockBackend.copy_exported_program_for_preprocess(edge_program, compile_specs)
-        module = copy.deepcopy(edge_program.graph_module)
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(edge_program.graph, {}))
+        module = torch.fx.GraphModule(edge_program.graph_module, graph)
         return ExportedProgram(
             root=module,
-            graph=module.graph,
+            graph=graph,
             graph_signature=copy.deepcopy(edge_program.graph_signature),
             state_dict=dict(edge_program.state_dict),
             range_constraints=edge_program.range_constraints,

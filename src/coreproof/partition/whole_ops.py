@@ -75,7 +75,7 @@ def _may_be_kept(op: torch._ops.OpOverload) -> bool:
 def _is_in_doubt(program: ExportedProgram, placement: GraphPlacement, table: dict) -> bool:
     small_integers = (torch.int8, torch.uint8)
     return any(
-        node.target in table and node not in placement.delegate and not is_getitem(node)
+        node not in placement.delegate and not is_getitem(node) and node.target in table  # the table is slow to ask
         for node in compute_nodes(program.graph)
     ) or any(
         t.dtype in small_integers
