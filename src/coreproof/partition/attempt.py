@@ -115,12 +115,12 @@ class Attempts:
         def rename(match: re.Match[str]) -> str:
             return names.setdefault(match.group(), f"d{len(names)}")
 
-        def tensor(value: Any) -> str:
+        def tensor(value: Any, node: Node) -> str:
             if isinstance(value, torch.Tensor):
                 shape = _SYMBOL.sub(rename, ",".join(str(size) for size in value.shape))
-                return f"{value.dtype}[{shape}]{_layout(value) if view.has_layouts else ''}"
+                return f"{value.dtype}[{shape}]{_layout(value) if view.is_laid_out(node) else ''}"
             if isinstance(value, (tuple, list)):
-                return f"({','.join(tensor(v) for v in value)})"
+                return f"({','.join(tensor(v, node) for v in value)})"
             return type(value).__name__
 
         index: dict[Node, str] = {}
@@ -128,10 +128,10 @@ class Attempts:
         for number, leaf in enumerate(piece.leaves):
             index[leaf] = f"%{number}"
             kind = "const" if view.is_owned(leaf) or leaf in constant_nodes else "input"
-            parts.append(f"{kind}:{tensor(leaf.meta.get('val'))}{_content(view.constants.get(leaf))}")
+            parts.append(f"{kind}:{tensor(leaf.meta.get('val'), leaf)}{_content(view.constants.get(leaf))}")
         for number, inner in enumerate(piece.inner):
             arguments = torch.fx.map_arg((inner.args, inner.kwargs), lambda n: index[n])
-            parts.append(f"{op_name(inner)}{arguments!r}->{tensor(inner.meta.get('val'))}")
+            parts.append(f"{op_name(inner)}{arguments!r}->{tensor(inner.meta.get('val'), inner)}")
             index[inner] = f"%%{number}"
         return "|".join(parts)
 
@@ -207,7 +207,7 @@ def _attempt(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[N
                 f"({source_line(node) or 'no source line'}): {type(error).__name__}: {error}"
             ) from error
         return Verdict(False, *_refusal(error))
-    return _contract(node, mil, view.has_layouts)
+    return _contract(node, mil, view.is_laid_out(node))
 
 
 def _comes_from_outside(leaf: Node, view: ProgramView, constant_nodes: set[Node]) -> bool:
@@ -253,7 +253,7 @@ def _one_node_program(node: Node, piece: _Slice, view: ProgramView, constant_nod
     for leaf in (*known, *(leaf for leaf in piece.leaves if leaf not in known)):
         copies[leaf] = graph.placeholder(leaf.name)
         copies[leaf].meta = dict(leaf.meta)
-        if not view.has_layouts and tensors(leaf) and not _is_contiguous(tensors(leaf)[0]):
+        if not view.is_laid_out(leaf) and tensors(leaf) and not _is_contiguous(tensors(leaf)[0]):
             copies[leaf].meta["val"] = tensors(leaf)[0].clone(memory_format=torch.contiguous_format)
         argument = TensorArgument(name=copies[leaf].name)
         if leaf in known:
@@ -326,19 +326,19 @@ def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
     return items
 
 
-def _contract(node: Node, mil: Program, has_layouts: bool) -> Verdict:
+def _contract(node: Node, mil: Program, laid_out: bool) -> Verdict:
     """Step 2: every emitted value has the shape and dtype that torch gave the node."""
     if is_symbol(node):
         return PROVEN_SO_FAR
     emitted = mil.functions["main"].outputs
     for tensor, var in zip(used_tensors(node), emitted, strict=True):
-        verdict = _contract_of_one(tensor, var, has_layouts)
+        verdict = _contract_of_one(tensor, var, laid_out)
         if not verdict.ok:
             return verdict
     return PROVEN_SO_FAR
 
 
-def _contract_of_one(tensor: torch.Tensor, var: Any, has_layouts: bool) -> Verdict:
+def _contract_of_one(tensor: torch.Tensor, var: Any, laid_out: bool) -> Verdict:
     if not types.is_tensor(var.sym_type) and not types.is_scalar(var.sym_type):
         return Verdict(False, "contract-type", f"coremltools made a {var.sym_type.__type_info__()}, no tensor")
     dtype = types.builtin_to_string(var.dtype)
@@ -351,7 +351,7 @@ def _contract_of_one(tensor: torch.Tensor, var: Any, has_layouts: bool) -> Verdi
         return Verdict(
             False, "contract-shape", f"coremltools gives it shape {_show(shape)}, torch {_show(tuple(tensor.shape))}"
         )
-    if has_layouts and not _is_contiguous(tensor):
+    if laid_out and not _is_contiguous(tensor):
         return Verdict(False, "contract-layout", f"torch lays it out as {tuple(tensor.dim_order())}, Core ML in order")
     return PROVEN_SO_FAR
 

@@ -59,6 +59,13 @@ def tensors(node: Node) -> list[torch.Tensor]:
     return [v for v in values if isinstance(v, torch.Tensor)]
 
 
+def is_view(node: Node) -> bool:
+    """Whether the op returns a view of its first operand."""
+    schema = getattr(node.target, "_schema", None)
+    first = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
+    return first is not None and not first.is_write
+
+
 def used_items(node: Node) -> list[int]:
     """For a node that makes a tuple, the indices that somebody takes (the first where nobody does)."""
     return sorted({int(user.args[1]) for user in node.users if user.target is operator.getitem}) or [0]

@@ -141,7 +141,7 @@ class GraphPlacement:
                 yield from ((n, Verdict(False, "constant-for-cpu", reason)) for n in nodes if not is_getitem(n))
                 continue
             for operand in inputs:
-                verdict = _why_not_an_input(operand, self.view.has_layouts)
+                verdict = _why_not_an_input(operand, self.view.is_laid_out(operand))
                 if verdict is not None:
                     yield from ((_producer(n), verdict) for n in nodes if operand in n.all_input_nodes)
             for node in self._outputs_of(nodes, members):
@@ -221,7 +221,7 @@ def _producer(node: Node) -> Node:
     return node.args[0] if is_getitem(node) else node
 
 
-def _why_not_an_input(operand: Node, has_layouts: bool) -> Verdict | None:
+def _why_not_an_input(operand: Node, laid_out: bool) -> Verdict | None:
     """Why no delegate can get `operand` from outside, or None."""
 
     def refusal(rule: str, what: str) -> Verdict:
@@ -232,7 +232,7 @@ def _why_not_an_input(operand: Node, has_layouts: bool) -> Verdict | None:
     for value in tensors(operand):
         if any(isinstance(s, torch.SymInt) and not isinstance(s.node.expr, sympy.Symbol) for s in value.shape):
             return refusal("boundary-size", "a tensor whose size is computed from other sizes")
-        if has_layouts and value.layout == torch.strided and tuple(value.dim_order()) != tuple(range(value.dim())):
+        if laid_out and value.layout == torch.strided and tuple(value.dim_order()) != tuple(range(value.dim())):
             return refusal("boundary-layout", f"a tensor laid out as {tuple(value.dim_order())}, not in order,")
     return _why_not_from_outside(operand)
 

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from .nodes import is_getitem, tensors
+from .nodes import is_getitem, is_view, tensors
 
 # Constants up to this many elements keep their values in an attempt (indices, shapes, scalars); larger ones
 # are presented by stand-ins that take no memory.
@@ -44,8 +44,6 @@ class ProgramView:
         self.program = program
         self.graph = program.graph_module.graph
         self.own_constants = own_constants
-        # In the ATen dialect a permuted tensor may be a view; ExecuTorch makes copies in order of all views.
-        self.has_layouts = program.dialect == "EDGE"
         placeholders = {node.name: node for node in self.graph.nodes if node.op == "placeholder"}
         signature = program.graph_signature
         updates = {
@@ -60,7 +58,28 @@ class ProgramView:
                 self.buffers.append(MutableBuffer(str(spec.target), node, nodes.get(updates[spec.target])))
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 self.constants[node] = self._small_value(str(spec.target), small_values)
+        self._laid_out = self._find_laid_out()
         self.outputs: frozenset[Node] = frozenset(self.graph.output_node().all_input_nodes)
+
+    def _find_laid_out(self) -> set[Node]:
+        """The nodes whose layout in memory is theirs in the finished program.
+
+        In the edge dialect all are. In the ATen dialect a permuted tensor is a view, of which ExecuTorch makes a
+        copy in order; what stays is the layout of inputs, of copies that ask for one, and what ops make of them.
+        """
+        if self.program.dialect == "EDGE":
+            return set(self.graph.nodes)
+        found: set[Node] = set()
+        for node in self.graph.nodes:
+            asks = node.kwargs.get("memory_format") not in (None, torch.contiguous_format, torch.preserve_format)
+            inherits = not is_view(node) and any(operand in found for operand in node.all_input_nodes)
+            if asks or inherits or (node.op == "placeholder" and node not in self.constants):
+                found.add(node)
+        return found
+
+    def is_laid_out(self, node: Node) -> bool:
+        """Whether the strides of the node's tensor mean something; else it will be in order."""
+        return node in self._laid_out
 
     def _small_value(self, name: str, small_values: dict[str, torch.Tensor]) -> torch.Tensor | None:
         value = small_values.get(name)

@@ -13,7 +13,7 @@ from executorch.exir.tracer import _default_decomposition_table
 from torch.export import ExportedProgram
 
 from .kernels import has_kernel
-from .nodes import compute_nodes, is_getitem, op_name, tensors
+from .nodes import compute_nodes, is_getitem, is_view, op_name, tensors
 from .options import PartitionOptions
 from .placement import GraphPlacement
 
@@ -43,6 +43,7 @@ def whole_ops(
         op
         for node in compute_nodes(program.graph)
         if isinstance(op := node.target, torch._ops.OpOverload)
+        and not is_view(node)  # ExecuTorch rewrites views to copies of its own
         and _may_be_kept(op)
         and (node in placement.delegate or options.is_skipped(op_name(node)))
     }
@@ -66,10 +67,7 @@ def whole_ops(
 
 
 def _may_be_kept(op: torch._ops.OpOverload) -> bool:
-    """Views cannot be kept: ExecuTorch rewrites them to copies of its own."""
-    first = op._schema.arguments[0].alias_info if op._schema.arguments else None
-    is_view = first is not None and not first.is_write
-    return op not in BETTER_DECOMPOSED and not is_view and not op._schema.is_mutable
+    return op not in BETTER_DECOMPOSED and not op._schema.is_mutable
 
 
 def _is_in_doubt(program: ExportedProgram, placement: GraphPlacement, table: dict) -> bool:
