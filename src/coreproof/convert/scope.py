@@ -35,6 +35,7 @@ _FAMILIES = (
     "fills",
     "normalization",
     "pool",
+    "random",
     "reduction",
     "scatter_gather",
     "tensor_operation",

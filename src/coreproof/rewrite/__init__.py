@@ -15,9 +15,18 @@ from .cholesky import unroll_cholesky
 from .list_readers import separate_list_readers
 from .outputs import separate_updates
 from .solve import unroll_solves
+from .synonyms import use_public_names
 
 # The searches cast boundaries, which may be small integers; a folded cast is a constant that readers may share.
-REWRITES = (count_boundaries, unroll_solves, unroll_cholesky, fold_casts, separate_updates, separate_list_readers)
+REWRITES = (
+    use_public_names,
+    count_boundaries,
+    unroll_solves,
+    unroll_cholesky,
+    fold_casts,
+    separate_updates,
+    separate_list_readers,
+)
 
 
 def rewrite(program: ExportedProgram, *, keep: frozenset = frozenset()) -> ExportedProgram:
