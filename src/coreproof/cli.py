@@ -48,7 +48,10 @@ exit codes:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (without the program's name; None takes the process's) and return the exit code."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.full_graph and (arguments.skip_op or arguments.no_state):
+        parser.error("--full-graph excludes --skip-op and --no-state, which keep something off Core ML")
     try:
         return _run(arguments)
     except KeyboardInterrupt:

@@ -48,6 +48,8 @@ def check_output_path(path: str | os.PathLike[str], suffix: str) -> None:
         InputError: `path` does not end with `suffix`, is a folder, or its folder is missing or not writable.
     """
     shown, target = os.fspath(path), Path(os.path.realpath(path))
+    if not shown:
+        raise InputError(f"the output path is empty; give a file name that ends with {suffix}")
     if target.is_dir():
         raise InputError(f"cannot write {shown}: it is a folder; give a file name that ends with {suffix}")
     if not shown.endswith(suffix):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
+_LINES = 4  # of an exception's message: `load_state_dict` says in the second one what is wrong
 _RETURNS = "(model, example_inputs) or (model, example_inputs, dynamic_shapes)"
 
 
@@ -83,6 +84,10 @@ def _load_exported(path: Path) -> ExportedProgram:
 
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is not a .pt2 file: not a zip archive, or cut short; write it with torch.export.save")
+    if not _holds_program(path):
+        raise InputError(
+            f"{path} holds no exported program, perhaps a checkpoint or TorchScript; write it with torch.export.save"
+        )
     logger, reasons = logging.getLogger("torch.export"), _Reasons()
     logger.addHandler(reasons)
     try:
@@ -95,6 +100,12 @@ def _load_exported(path: Path) -> ExportedProgram:
         raise InputError(f"{path} does not load: {reason}; write it with torch.export.save of this version") from error
     finally:
         logger.removeHandler(reasons)
+
+
+def _holds_program(path: Path) -> bool:
+    """Whether the zip archive has the marker of torch.export's format, or that of its older one (`version`)."""
+    with zipfile.ZipFile(path) as archive:
+        return any(name == "version" or name.endswith("/archive_format") for name in archive.namelist())
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -160,6 +171,6 @@ def _checked(value: Any, what: str) -> Source:
 
 
 def _described(error: BaseException) -> str:
-    """`Type: message` on one line, as short as it can be."""
+    """`Type: message` on one line, without what follows the first few lines of a long message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return ": ".join([type(error).__name__, *filter(None, [" ".join(lines[:_LINES])])])

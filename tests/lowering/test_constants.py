@@ -39,3 +39,11 @@ RANKS = {
 def test_more_than_five_dimensions_run_on_the_cpu(name):
     lowered = lower_and_check(RANKS[name], (torch.randn(6, 8),))
     assert "rank" in {r.rule for r in lowered.placement.refusals}
+
+
+def test_parts_of_a_constant_that_two_delegates_use():
+    def parts(m, x):
+        first, second = m.c.split([1, 2], 1)
+        return torch.acosh(x[:, :1] * first + 9) * second.sum() + x * first
+
+    lower_and_check(parts, (X,), members={"c": torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])})

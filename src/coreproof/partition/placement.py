@@ -75,7 +75,7 @@ class GraphPlacement:
                 if self._folds(node, constant):
                     constant.add(node)
         while True:
-            self.delegate = levels(self.view.graph, on_coreml, constant | self.sizes)
+            self.delegate = levels(self.view.graph, on_coreml, self._floating(constant))
             refused = dict(self._refused_at_borders(constant))
             if not refused:
                 return
@@ -110,6 +110,11 @@ class GraphPlacement:
         return not self.view.is_random(node) and all(
             self.view.is_owned(i) or i in constant for i in node.all_input_nodes
         )
+
+    def _floating(self, constant: set[Node]) -> set[Node]:
+        """What may run as late as it is used. A node that makes several tensors stays where its getitems are."""
+        alone = {n for n in constant if not is_getitem(n) and isinstance(n.meta.get("val"), torch.Tensor)}
+        return alone | self.sizes
 
     def _drop_getitems(self, on_coreml: set[Node]) -> None:
         for node in [n for n in on_coreml if is_getitem(n) and n.args[0] not in on_coreml]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from ..partition.record import BufferPlacement, MethodPlacement, Partition, Placement, Refusal
 
 _KINDS = {"state": "Core ML state", "io": "passed in and out", "cpu": "CPU"}
+_LIBRARIES = re.compile(r"^.*/(?:site|dist)-packages/")
 _FEW = 3  # entries of a line
 _MANY = 10  # delegates
 
@@ -24,7 +26,8 @@ def placement_report(placement: Placement, *, written: str = "", verbose: bool =
     Args:
         placement: as `coreproof.lower` and `coreproof.plan` return it.
         written: the file that was written and its size, or "" where none was.
-        verbose: every source line, boundary tensor and narrowed tensor instead of the first few.
+        verbose: every source line and boundary tensor instead of the first few, the tensors that refusals speak of,
+            and the narrowed tensors.
 
     Returns:
         What `rich.console.Console.print` takes. It needs 80 columns and uses no markup in the user's own names.
@@ -81,7 +84,7 @@ def _delegates(partitions: Sequence[Partition], verbose: bool) -> Group:
     for partition in shown:
         parts.append(Text(f"{partition.id}: {_count(partition.ops, 'op')}"))
         for label, tensors in (("in", partition.inputs), ("out", partition.outputs)):
-            parts.append(Padding(Text(f"{label:<4}{_few(tensors, verbose)}", style="dim"), (0, 0, 0, 4)))
+            parts.append(Padding(Text(f"{label:<4}{_few([_compact(t) for t in tensors], verbose)}", style="dim"), (0, 0, 0, 4)))
     if len(shown) < len(partitions):
         parts.append(Text(f"and {len(partitions) - len(shown)} more"))
     return Group(*parts)
@@ -107,6 +110,9 @@ def _refusals(method: MethodPlacement, verbose: bool) -> Group:
         counts = ", ".join(f"{number} x {op}" for op, number in ops.most_common())
         parts.append(Padding(Text(counts), (0, 0, 0, 4)))
         parts.append(Padding(Text(_few(_places(refusals), verbose), style="dim"), (0, 0, 0, 4)))
+        subjects = list(dict.fromkeys(_compact(refusal.tensor) for refusal in refusals if refusal.tensor))
+        if verbose and subjects:
+            parts.append(Padding(Text(", ".join(subjects), style="dim"), (0, 0, 0, 4)))
     return Group(*parts)
 
 
@@ -116,8 +122,13 @@ def _places(refusals: Iterable[Refusal]) -> list[str]:
 
 
 def _near(source: str) -> str:
-    """A source line without the path to the current folder."""
-    return source.removeprefix(os.getcwd() + os.sep)
+    """A source line without the path to the current folder, or to the installed libraries."""
+    return _LIBRARIES.sub("", source.removeprefix(os.getcwd() + os.sep))
+
+
+def _compact(tensor: str) -> str:
+    """`x: float32[1,3]` for `x: float32[1, 3]`, so that no line breaks inside a shape."""
+    return tensor.replace(", ", ",")
 
 
 def _narrowings(method: MethodPlacement) -> Table:
