@@ -31,6 +31,7 @@ clean:
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 10) <= v < (3, 14) or \
 		sys.exit("coreproof needs Python 3.10 to 3.13, found %d.%d: run make PYTHON=python3.11" % v)'
+	@echo 'Installing torch, executorch and coremltools in $(VENV): several minutes the first time'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0 executorch==1.5.1 coremltools==9.0
 	$(BIN)/python -m pip install --quiet -e '.[test,dev]'

@@ -76,7 +76,7 @@ def test_plan_writes_nothing(fake, tmp_path, capsys):
 
 
 def test_options_reach_the_public_function_by_its_own_names(fake):
-    arguments = "--target macOS13 --precision float32 --compute-units cpu_and_ne --full-graph --no-state"
+    arguments = "--target macOS13 --precision float32 --compute-units cpu_and_ne --no-state"
     skips = ["--skip-op", "aten.gelu.default", "--skip-op", "aten.mm.default"]
     assert cli.main(["plan", "mine.py:f", *arguments.split(), *skips]) == 0
     assert fake.calls[0][3] == {
@@ -86,8 +86,10 @@ def test_options_reach_the_public_function_by_its_own_names(fake):
         "compute_units": "cpu_and_ne",
         "skip_ops_for_coreml_delegation": ["aten.gelu.default", "aten.mm.default"],
         "take_over_mutable_buffer": False,
-        "lower_full_graph": True,
+        "lower_full_graph": False,
     }
+    assert cli.main(["plan", "mine.py:f", "--full-graph"]) == 0
+    assert fake.calls[1][3]["lower_full_graph"] is True
 
 
 @pytest.mark.parametrize(
@@ -160,6 +162,7 @@ def test_a_failure_with_json_is_a_document_too(fake, capsys):
                 "node": "acosh",
                 "source": "mine.py:7",
                 "module": "head",
+                "tensor": "",
             }
         ],
     }
@@ -176,6 +179,8 @@ def test_a_failure_with_json_is_a_document_too(fake, capsys):
         (["plan", "mine.py:f", "--precision", "float64"], "invalid choice: 'float64'"),
         (["plan", "mine.py:f", "--compute-units", "ane"], "invalid choice: 'ane'"),
         (["plan", "mine.py:f", "--quiet", "-v"], "not allowed with"),
+        (["plan", "mine.py:f", "--full-graph", "--no-state"], "--full-graph excludes"),
+        (["plan", "mine.py:f", "--full-graph", "--skip-op", "aten.mm"], "--full-graph excludes"),
         (["train", "mine.py:f"], "invalid choice: 'train'"),
     ],
 )
@@ -194,6 +199,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(fake, capsys, arguments, message)
         ("mine.py:g", "out.pte", "no function g in mine.py"),
         ("mine.py:f", "missing/out.pte", "does not exist; create it first"),
         ("mine.py:f", "out.onnx", "ends with .pte"),
+        ("mine.py:f", "", "the output path is empty"),
     ],
 )
 def test_bad_input_is_found_before_the_work_starts(fake, tmp_path, capsys, source, output, message):

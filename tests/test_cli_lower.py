@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -47,6 +48,19 @@ def test_the_example_becomes_a_program_with_core_ml_delegates(here, capfd):
     assert document["share"] > 0.9
     refused = {(r["op"], Path(r["source"].rpartition(":")[0]).name) for r in document["methods"]["forward"]["refusals"]}
     assert ("aten.permute_copy.default", "camera_policy.py") in refused
+
+
+def test_the_readme_prints_what_the_command_prints(here, capfd, monkeypatch):
+    readme = EXAMPLE.parents[1].joinpath("README.md").read_text()
+    code, shown = re.search(r"this `mine\.py`\n\n```python\n(.*?)```.*?prints\n\n```\n(.*?)```", readme, re.S).groups()
+    (here / "mine.py").write_text(code)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["lower", "mine.py:build", "-o", "mine.pte"]) == 0
+
+    def without_size(text: str) -> str:
+        return re.sub(r"\([\d.]+ kB\)", "", text)
+
+    assert without_size(capfd.readouterr().out) == without_size(shown)
 
 
 def test_a_model_that_torch_export_refuses(here, capfd):

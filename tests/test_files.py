@@ -65,7 +65,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
         ("folder.pte/", "is a folder"),
         ("model.bin", "ends with .pte"),
         ("model", "ends with .pte"),
-        ("", "is a folder"),
+        ("", "is empty"),
     ],
 )
 def test_paths_that_cannot_be_written_are_found_early(tmp_path, monkeypatch, name, reason):

@@ -97,7 +97,9 @@ def test_pt2_files_that_do_not_load(tmp_path, exported):
         assert "not a zip archive" in fails(str(tmp_path / f"{name}.pt2"))
 
     torch.save({"a": 1}, tmp_path / "checkpoint.pt2")
-    assert "does not load: RuntimeError: " in fails(str(tmp_path / "checkpoint.pt2"))
+    torch.jit.save(torch.jit.trace(nn.ReLU(), torch.ones(1)), tmp_path / "script.pt2")
+    for name in ("checkpoint", "script"):
+        assert "holds no exported program" in fails(str(tmp_path / f"{name}.pt2"))
     with zipfile.ZipFile(tmp_path / "version.pt2", "w") as archive:
         archive.writestr("version", "1.1")
     assert "does not load: RuntimeError: " in fails(str(tmp_path / "version.pt2"))
@@ -153,7 +155,7 @@ def test_a_function_that_returns_something_else(python, returned, got):
         ("x = 1\n\ny = x / 0\n", 4, "ZeroDivisionError: division by zero"),
         ("def f(:\n", 2, "SyntaxError: "),
         ("raise SystemExit('bye')\n", 2, "SystemExit: bye"),
-        ("raise ValueError('first\\nsecond')\n", 2, "ValueError: first"),
+        ("raise ValueError('first\\nsecond')\n", 2, "ValueError: first second"),
         ("assert False\n", 2, "AssertionError"),
         ("def f():\n    return g()\ndef g():\n    raise KeyError('k')\n", 5, "KeyError: 'k'"),
         ("def f():\n    return torch.ones(2) @ torch.ones(3), ()\n", 3, "RuntimeError: "),
@@ -162,6 +164,12 @@ def test_a_function_that_returns_something_else(python, returned, got):
 def test_an_error_in_the_users_file_is_shown_with_its_line(python, text, line, exception):
     message = fails(python(text) + ":f")
     assert f" at mine.py:{line}: {exception}" in message
+
+
+def test_the_part_of_a_long_message_that_says_what_is_wrong_is_kept(python):
+    path = python("def f():\n    torch.nn.Linear(3, 2).load_state_dict({'weight': torch.ones(5, 3)})\n")
+    message = fails(f"{path}:f")
+    assert "loading state_dict for Linear" in message and "bias" in message and "size mismatch for weight" in message
 
 
 def test_a_function_that_needs_arguments(python):

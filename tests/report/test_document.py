@@ -22,7 +22,7 @@ def placement() -> Placement:
         decode=MethodPlacement(
             nodes=[NodePlacement("mul", "aten.mul.Tensor", 0, "a.py:1", "head"), NodePlacement("x", "aten.x", None)],
             partitions=[Partition(0, 1, ("float32[1,n]",), ("float32[1,n]",))],
-            refusals=[Refusal("attempt", "no converter", "aten.x", "x", "a.py:2", "head")],
+            refusals=[Refusal("dtype", "no complex64", "aten.x", "x", "a.py:2", "head", "f: complex64[1]")],
             buffers=[BufferPlacement("cache", "state", "float16", (1, "n"), 0)],
             narrowings=[Narrowing("arange", "aten.arange", "int64", "int32", "a.py:3")],
             seconds=0.25,
@@ -49,12 +49,13 @@ def test_the_document_survives_json_and_holds_every_record():
                 "partitions": [{"id": 0, "ops": 1, "inputs": ["float32[1,n]"], "outputs": ["float32[1,n]"]}],
                 "refusals": [
                     {
-                        "rule": "attempt",
-                        "reason": "no converter",
+                        "rule": "dtype",
+                        "reason": "no complex64",
                         "op": "aten.x",
                         "node": "x",
                         "source": "a.py:2",
                         "module": "head",
+                        "tensor": "f: complex64[1]",
                     }
                 ],
                 "buffers": [

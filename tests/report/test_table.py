@@ -97,6 +97,25 @@ def test_markup_in_a_reason_is_text_and_a_module_stands_in_for_a_missing_line():
     assert "attempt: no [bold]converter[/bold] 1 x aten.acosh.default head.0" in text
 
 
+def test_the_tensors_of_a_reason_are_shown_once_and_on_demand():
+    value = MethodPlacement()
+    tensors = ["x: uint8[1, 3]", "", "x: uint8[1, 3]", "y: uint8[n, 2]"]
+    value.refusals = [Refusal("boundary-dtype", "r", "aten.x", f"n{i}", "a.py:1", "", t) for i, t in enumerate(tensors)]
+    assert "uint8" not in printed(Placement(forward=value))
+    assert "a.py:1 x: uint8[1,3], y: uint8[n,2]" in words(printed(Placement(forward=value), verbose=True))
+
+
+def test_no_line_breaks_inside_a_shape():
+    value = MethodPlacement(partitions=[Partition(0, 1, ("frames: float32[1, 3, 64, 64]",))])
+    assert "frames: float32[1,3,64,64]" in printed(Placement(forward=value))
+
+
+def test_a_library_is_named_without_the_folder_it_is_installed_in():
+    source = "/opt/env/lib/python3.11/site-packages/torch/nn/modules/linear.py:134"
+    value = MethodPlacement(refusals=[Refusal("dtype", "r", "aten.mm.default", "n", source)])
+    assert " torch/nn/modules/linear.py:134" in printed(Placement(forward=value))
+
+
 def test_one_line_of_the_user_is_listed_once():
     value = method(0)
     value.refusals = [Refusal("attempt", "r", "aten.acosh.default", f"n{i}", "policy.py:4") for i in range(3)]

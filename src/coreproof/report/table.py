@@ -84,7 +84,8 @@ def _delegates(partitions: Sequence[Partition], verbose: bool) -> Group:
     for partition in shown:
         parts.append(Text(f"{partition.id}: {_count(partition.ops, 'op')}"))
         for label, tensors in (("in", partition.inputs), ("out", partition.outputs)):
-            parts.append(Padding(Text(f"{label:<4}{_few([_compact(t) for t in tensors], verbose)}", style="dim"), (0, 0, 0, 4)))
+            shapes = _few([_compact(tensor) for tensor in tensors], verbose)
+            parts.append(Padding(Text(f"{label:<4}{shapes}", style="dim"), (0, 0, 0, 4)))
     if len(shown) < len(partitions):
         parts.append(Text(f"and {len(partitions) - len(shown)} more"))
     return Group(*parts)
