@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -107,11 +108,12 @@ def lower(
         )
         for name in programs
     }
-    with backend.reporting(say):
-        manager = _to_edge(programs, partitioners)
-    say("writing the program")
     buffer = io.BytesIO()
-    manager.to_executorch().write_to_file(buffer)
+    # ExecuTorch writes buffers back in place, which autograd forbids for values computed from parameters.
+    with torch.no_grad(), backend.reporting(say):
+        manager = _to_edge(programs, partitioners)
+        say("writing the program")
+        manager.to_executorch().write_to_file(buffer)
     return Lowered(buffer.getvalue(), _placement(partitioners), manager)
 
 
@@ -155,7 +157,8 @@ def plan(
         )
         for name in programs
     }
-    _to_edge(programs, partitioners)
+    with torch.no_grad():
+        _to_edge(programs, partitioners)
     return _placement(partitioners)
 
 
@@ -237,4 +240,6 @@ def _first_lines(error: Exception) -> str:
         if line:
             kept.append(line)
     text = " ".join(kept[:4]) or "no message"
-    return f"{type(error).__name__}: {text}"
+    frames = re.findall(r'File "([^"]+)", line (\d+), in forward', str(error))
+    where = f" [{frames[-1][0]}:{frames[-1][1]}]" if frames else ""
+    return f"{type(error).__name__}: {text}{where}"

@@ -52,6 +52,17 @@ def test_state_always_at_float32_on_request():
     assert buffers(lowered) == {"total": "state"}
 
 
+def test_a_buffer_updated_from_a_parameter():
+    def average(m, x):
+        y = m.net(x)
+        m.mean.copy_(m.mean * 0.5 + y * 0.5)
+        return y
+
+    net = torch.nn.Linear(4, 4)
+    members = {"net": net, "mean": torch.zeros(4)}
+    assert buffers(lower(average, (X,), members=members, compute_precision="float32")) == {"mean": "io"}
+
+
 def test_an_int64_counter_is_not_state():
     def count(m, x):
         m.count.add_(1)

@@ -35,6 +35,19 @@ def test_precision_and_units():
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mutable_buffer_state": "sometimes"}, "unknown mutable_buffer_state 'sometimes'.*auto, always, never"),
+        ({"skip_ops_for_coreml_delegation": "aten.gelu"}, "is the string 'aten.gelu'; expected a list"),
+        ({"extra_kernels": "aten::i0"}, "is the string 'aten::i0'; expected a list"),
+    ],
+)
+def test_arguments_that_are_no_options(options, message):
+    with pytest.raises(coreproof.InputError, match=message):
+        coreproof.CoreMLPartitioner(**options)
+
+
+@pytest.mark.parametrize(
     ("skip", "op", "same"),
     [
         ("aten.mm.default", "aten.mm.default", True),

@@ -29,6 +29,13 @@ def test_a_node_is_refused_by_its_rule_with_a_source(rule):
     assert all("#" in r.reason for r in matching)  # the issue that states the fact
 
 
+def test_dropout_in_training_mode_is_not_dropped_in_silence():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    (refusal,) = coreproof.plan(module.train(), (X,)).refusals
+    assert refusal.rule == "dropout"
+    assert coreproof.plan(module.eval(), (X,)).refusals == []
+
+
 def test_alpha_of_one_and_argmax_over_a_dim_stay():
     placement = coreproof.plan(Call(lambda m, x: (torch.add(x, x, alpha=1), x.argmax(1))).eval(), (X,))
     assert placement.refusals == []

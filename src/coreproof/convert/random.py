@@ -1,4 +1,4 @@
-"""Converters of the random family. Core ML's generator is its own: samples have torch's distribution, not its values."""
+"""Converters of the random family. Core ML draws its own samples, of torch's distribution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .registry import converter
 
 @converter("multinomial")
 def multinomial(context: Any, node: Any) -> None:
-    """aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor
+    """aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None)
 
     torch takes weights of any sum, `random_categorical` takes probabilities, so they are divided by their sum.
     Drawing one sample is the same with and without replacement.

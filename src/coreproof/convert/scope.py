@@ -24,6 +24,7 @@ from typing import Any
 
 import coremltools
 import executorch.backends.apple.coreml.compiler.torch_ops  # noqa: F401  ExecuTorch's own additions come first
+import torch
 from coremltools.converters.mil.frontend.torch import ops as torch_frontend_ops
 from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
 
@@ -53,6 +54,12 @@ def _load_families() -> None:
 
 def _no_progress(iterable: Any, **_: Any) -> Any:
     return iterable
+
+
+def has_converter(op: torch._ops.OpOverload) -> bool:
+    """Whether coremltools or coreproof has a converter of that name at all (it may still refuse the arguments)."""
+    with conversion():
+        return _TORCH_OPS_REGISTRY.get_func(op.name()) is not None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from typing import get_args
 
 import torch
 from executorch.backends.apple.coreml.compiler import CoreMLBackend as StockBackend
@@ -23,6 +24,7 @@ from .nodes import compute_nodes, op_name, source_line
 from .options import MutableBufferState, PartitionOptions, names_op, skip_set
 from .placement import GraphPlacement
 from .program_view import small_values
+from .rare_ops import decompose_rare_ops
 from .record import MethodPlacement, Placement, Refusal
 from .state import require_single_place
 from .whole_ops import whole_ops
@@ -77,6 +79,7 @@ class CoreMLPartitioner(Partitioner):
         plan_only: bool = False,
     ) -> None:
         specs = list(compile_specs or [])
+        _check_arguments(skip_ops_for_coreml_delegation, mutable_buffer_state, extra_kernels)
         self.options = PartitionOptions(
             target=StockBackend.min_deployment_target_from_compile_specs(specs),
             precision=StockBackend.model_compute_precision_from_compile_specs(specs),
@@ -101,8 +104,8 @@ class CoreMLPartitioner(Partitioner):
         self._whole_ops: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     def transform_for_pre_decomposition(self, program: ExportedProgram) -> ExportedProgram:
-        """Apply the exact rewrites; the caller's program is not changed."""
-        return rewrite(program)
+        """Apply the exact rewrites and decompose rare ops; the caller's program is not changed."""
+        return decompose_rare_ops(rewrite(program), self.options)
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram
@@ -202,6 +205,15 @@ def _missing_message(nodes: list[torch.fx.Node], placed: GraphPlacement) -> str:
         f"load on a device: {'; '.join(lines)}. Rewrite the op in the model, or name it in extra_kernels if your "
         "own ExecuTorch build has a kernel"
     )
+
+
+def _check_arguments(skip_ops: object, state: str, extra_kernels: object) -> None:
+    for name, value in (("skip_ops_for_coreml_delegation", skip_ops), ("extra_kernels", extra_kernels)):
+        if isinstance(value, str):
+            raise InputError(f"{name} is the string {value!r}; expected a list of names")
+    if state not in get_args(MutableBufferState):
+        expected = ", ".join(get_args(MutableBufferState))
+        raise InputError(f"unknown mutable_buffer_state {state!r}; expected one of {expected}")
 
 
 def _check(options: PartitionOptions, enumerated_shapes: bool) -> None:

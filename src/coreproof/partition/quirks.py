@@ -68,6 +68,10 @@ def _has_alpha(node: Node) -> bool:
     )
 
 
+def _drops_at_random(node: Node) -> bool:
+    return _name(node) in ("native_dropout.default", "dropout.default") and _argument(node, 2, "train") is not False
+
+
 def _is_diagonal(node: Node) -> bool:
     return _name(node) in ("diagonal.default", "diagonal_copy.default")
 
@@ -114,6 +118,12 @@ QUIRKS: tuple[Quirk, ...] = (
         _has_data_dependent_size,
     ),
     Quirk("argmax-flattened", "argmax over all elements crashes Core ML now and then", "et#11715", _reduces_flattened),
+    Quirk(
+        "dropout",
+        "it drops values at random, as in training, and coremltools makes it keep all: call model.eval() first",
+        "read in coremltools 9.0",
+        _drops_at_random,
+    ),
     Quirk("alpha", "coremltools ignores alpha here", "ct#2573", _has_alpha),
     Quirk("diagonal", "coremltools' conversion of diagonal gives wrong values", "ct#2565", _is_diagonal),
     Quirk(
