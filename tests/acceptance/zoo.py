@@ -35,7 +35,7 @@ class Row:
 
     `error` starts with the step that failed: export, lower, check or process.
     `difference` is the largest difference between the eager model and the lowered graph with each delegate run by
-    its edge program on torch, over the largest eager value; None where it was not measured.
+    its edge program on torch, over the largest eager value; None where it was not measured, or the model samples.
     """
 
     model: str
@@ -183,6 +183,8 @@ def lower_into(row: Row, program: Any, inputs: tuple, expected: Any) -> None:
         row.buffers[buffer.kind] = row.buffers.get(buffer.kind, 0) + 1
     row.delegates = len(delegates(lowered.pte))
     row.missing_kernels = sorted(missing_kernels(lowered.pte))
+    if draws_random_numbers(program):
+        return
     try:
         row.difference = difference(expected, run_lowered(lowered.edge_program_manager, inputs))
     except Exception as failed:
@@ -207,6 +209,14 @@ def difference(expected: Any, got: list) -> float:
             scale = max(want[finite].abs().max().item(), 1e-6)
             worst = max(worst, (want - have)[finite].abs().max().item() / scale)
     return worst
+
+
+def draws_random_numbers(program: Any) -> bool:
+    """Whether the model samples, so that no two runs have the same values (`difference` is then not measured)."""
+    import torch
+
+    random = torch.Tag.nondeterministic_seeded
+    return any(random in getattr(node.target, "tags", ()) for node in program.graph.nodes)
 
 
 def any_bfloat16(program: Any) -> bool:
