@@ -9,6 +9,7 @@ is converted here, anything else is passed on to the stock backend unchanged.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ import coremltools.optimize as cto
 import torch
 from executorch.backends.apple.coreml.compiler import CoreMLBackend as StockBackend
 from executorch.backends.apple.coreml.compiler.coreml_preprocess import (
+    COMPILE_SPEC_KEYS,
     MULTIMETHOD_WEIGHT_SHARING_STRATEGY,
     _gathers_sharing_a_weight,
 )
@@ -28,6 +30,8 @@ from torch.export import ExportedProgram
 
 from .convert.copies import merge_copies
 from .convert.program import to_mlmodel
+
+logger = logging.getLogger(__name__)
 
 _MARK = "coreproof"
 _report: ContextVar[Callable[[str], None] | None] = ContextVar("coreproof_progress", default=None)
@@ -121,7 +125,8 @@ class CoreMLBackend(BackendDetails):
         Methods that the stock partitioner placed are the stock backend's, and share nothing with ours.
 
         Raises:
-            ValueError: weights are to be shared by position, and the methods have different numbers of partitions.
+            ValueError: the compile specs ask for weights shared by position, and the methods have different numbers
+                of partitions. (Where nobody asked, such methods share nothing.)
         """
         ours = {name for name, specs in compile_specs.items() if specs and is_marked(specs[0])}
         stock = [name for name in edge_programs if name not in ours]
@@ -145,7 +150,12 @@ class CoreMLBackend(BackendDetails):
     ) -> dict[str, list[PreprocessResult]]:
         first = next(iter(compile_specs.values()))[0]
         strategy = StockBackend.multimethod_weight_sharing_strategy_from_compile_specs(first)
-        if len(edge_programs) > 1 and strategy == MULTIMETHOD_WEIGHT_SHARING_STRATEGY.POSITIONAL:
+        asked = any(spec.key == COMPILE_SPEC_KEYS.MULTIMETHOD_WEIGHT_SHARING_STRATEGY.value for spec in first)
+        fits = len({len(programs) for programs in edge_programs.values()}) == 1
+        positional = strategy == MULTIMETHOD_WEIGHT_SHARING_STRATEGY.POSITIONAL
+        if positional and not fits and not asked:
+            logger.warning("the methods have different numbers of delegates, so that they share no weights")
+        elif len(edge_programs) > 1 and positional:
             return StockBackend.preprocess_multimethod.__func__(cls, edge_programs, compile_specs)
         return super().preprocess_multimethod(edge_programs, compile_specs)
 
@@ -166,12 +176,18 @@ class CoreMLBackend(BackendDetails):
             StockBackend.min_deployment_target_from_compile_specs(compile_specs),
             precision=StockBackend.model_compute_precision_from_compile_specs(compile_specs),
             compute_units=StockBackend.compute_unit_from_compile_specs(compile_specs),
-            pipeline=StockBackend.pass_pipeline_from_compile_specs(compile_specs),
+            pipeline=_own_pipeline(compile_specs),
             inputs=_get_ct_inputs(edge_program, shapes) if shapes is not None else None,
             skip_model_load=skip_model_load,
         )
         config = StockBackend.op_linear_quantizer_config_from_compile_specs(compile_specs)
         return model if config is None else _quantize(model, config)
+
+
+def _own_pipeline(compile_specs: list[CompileSpec]) -> ct.PassPipeline | None:
+    """The pass pipeline that the user named, or None."""
+    named = any(spec.key == COMPILE_SPEC_KEYS.PASS_PIPELINE.value for spec in compile_specs)
+    return StockBackend.pass_pipeline_from_compile_specs(compile_specs) if named else None
 
 
 def _quantize(model: ct.models.MLModel, config: cto.coreml.OpLinearQuantizerConfig) -> ct.models.MLModel:

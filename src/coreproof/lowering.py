@@ -16,6 +16,7 @@ import torch
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
+from torch.utils._pytree import treespec_dumps
 
 from . import backend
 from .errors import InputError
@@ -202,6 +203,21 @@ def _placement(partitioners: dict[str, CoreMLPartitioner]) -> Placement:
 
 
 def _export(
+    model: Model, example_inputs: tuple[Any, ...] | None, dynamic_shapes: Any, say: Progress
+) -> dict[str, ExportedProgram]:
+    programs = _programs(model, example_inputs, dynamic_shapes, say)
+    for name, program in programs.items():
+        try:
+            treespec_dumps(program.call_spec.out_spec)
+        except NotImplementedError as error:
+            raise InputError(
+                f"ExecuTorch cannot write what the method {name!r} returns ({_first_lines(error)}): "
+                "return plain tuples, for instance tuple(x.max(1))"
+            ) from error
+    return programs
+
+
+def _programs(
     model: Model, example_inputs: tuple[Any, ...] | None, dynamic_shapes: Any, say: Progress
 ) -> dict[str, ExportedProgram]:
     if isinstance(model, ExportedProgram):

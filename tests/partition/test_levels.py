@@ -15,7 +15,7 @@ def graph(edges: list[list[int]]):
     nodes = []
     for operands in edges:
         nodes.append(made.call_function(max, tuple(nodes[i] for i in operands) or (source,)))
-    made.output(tuple(nodes))
+    made.output(tuple(node for node in nodes if not node.users))
     return made, nodes
 
 
@@ -33,6 +33,13 @@ def test_branches_around_a_cpu_op_join_one_delegate():
     # 0 -> cpu 1 -> 3 and 2 (independent): 2 goes with 0, no third delegate
     made, nodes = graph([[], [0], [], [1, 2]])
     assert levels(made, {nodes[0], nodes[2], nodes[3]}, set()) == {nodes[0]: 0, nodes[2]: 0, nodes[3]: 1}
+
+
+def test_a_delegate_that_only_a_later_one_reads_joins_it():
+    # cpu 0 -> 1; 2 reads the input; 3 joins both: 2 need not be a delegate of its own
+    made, nodes = graph([[], [0], [], [1, 2]])
+    on_coreml = {nodes[1], nodes[2], nodes[3]}
+    assert levels(made, on_coreml, set()) == dict.fromkeys((nodes[1], nodes[2], nodes[3]), 0)
 
 
 def test_a_constant_floats_to_its_first_user():

@@ -77,4 +77,4 @@ def test_names_of_ops_to_skip(skip, op, same):
     ],
 )
 def test_which_buffers_may_be_state(dtype, options, is_state):
-    assert (PartitionOptions(**options).why_no_state(dtype) == "") is is_state
+    assert (PartitionOptions(**options).why_no_state(torch.zeros(2, dtype=dtype)) == "") is is_state

@@ -150,6 +150,6 @@ def where(context: Any, node: Any) -> None:
     if any(any_symbolic(value.shape) for value in (condition, x, y)):
         if condition.shape != x.shape:
             x = broadcast_to_shape(x, mb.shape(x=condition))
-    else:
+    elif any(value.rank for value in (condition, x, y)):  # coremltools fails to broadcast scalars to a scalar
         condition, x, y = _utils.pymil_broadcast_tensors([condition, x, y])
     context.add(mb.select(cond=condition, a=x, b=y, name=node.name))

@@ -103,7 +103,10 @@ def to_mlmodel(
     """
     target_or_default = target or DEFAULT_TARGET
     float16 = precision == ct.precision.FLOAT16
-    pipeline = pipeline or ct.PassPipeline.DEFAULT
+    if pipeline is None:
+        pipeline = ct.PassPipeline.DEFAULT
+        # It narrows the data of gather, topk and squeeze to 16 bits, and 70000 becomes 4464 (ct#2222, ct#2626).
+        pipeline.remove_passes({"common::add_int16_cast"})
     if not float16:
         pipeline.remove_passes({"common::add_fp16_cast", "common::add_int16_cast"})
     mil = to_mil(program, target, inputs=inputs, float16=float16)

@@ -34,7 +34,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 
 from ..convert.program import DEFAULT_TARGET, to_mil
-from .nodes import dtype_name, is_symbol, op_name, source_line, tensors, used_items, used_tensors
+from .nodes import dtype_name, is_in_order, is_symbol, op_name, source_line, tensors, used_items, used_tensors
 from .program_view import SMALL, ProgramView, element_count
 
 # What Core ML carries a torch dtype as. int64 and float64 are the two declared narrowings.
@@ -115,12 +115,12 @@ class Attempts:
         def rename(match: re.Match[str]) -> str:
             return names.setdefault(match.group(), f"d{len(names)}")
 
-        def tensor(value: Any, node: Node) -> str:
+        def tensor(value: Any) -> str:
             if isinstance(value, torch.Tensor):
                 shape = _SYMBOL.sub(rename, ",".join(str(size) for size in value.shape))
-                return f"{value.dtype}[{shape}]{_layout(value) if view.is_laid_out(node) else ''}"
+                return f"{value.dtype}[{shape}]"
             if isinstance(value, (tuple, list)):
-                return f"({','.join(tensor(v, node) for v in value)})"
+                return f"({','.join(tensor(v) for v in value)})"
             return type(value).__name__
 
         index: dict[Node, str] = {}
@@ -128,23 +128,12 @@ class Attempts:
         for number, leaf in enumerate(piece.leaves):
             index[leaf] = f"%{number}"
             kind = "const" if view.is_owned(leaf) or leaf in constant_nodes else "input"
-            parts.append(f"{kind}:{tensor(leaf.meta.get('val'), leaf)}{_content(view.constants.get(leaf))}")
+            parts.append(f"{kind}:{tensor(leaf.meta.get('val'))}{_content(view.constants.get(leaf))}")
         for number, inner in enumerate(piece.inner):
             arguments = torch.fx.map_arg((inner.args, inner.kwargs), lambda n: index[n])
-            parts.append(f"{op_name(inner)}{arguments!r}->{tensor(inner.meta.get('val'), inner)}")
+            parts.append(f"{op_name(inner)}{arguments!r}->{tensor(inner.meta.get('val'))}")
             index[inner] = f"%%{number}"
         return "|".join(parts)
-
-
-def _layout(value: torch.Tensor) -> str:
-    return "" if _is_contiguous(value) else f"@{tuple(value.dim_order())}"
-
-
-def _is_contiguous(value: torch.Tensor) -> bool:
-    """Whether the dimensions lie in order, which is the only layout that Core ML has."""
-    if value.layout != torch.strided or any(not isinstance(s, int) for s in (*value.shape, *value.stride())):
-        return True
-    return value.is_contiguous() or tuple(value.dim_order()) == tuple(range(value.dim()))
 
 
 def _content(value: torch.Tensor | None) -> str:
@@ -197,6 +186,8 @@ def _attempt(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[N
     unknown = [dtype_name(t.dtype) for t in (*_tensors_in(piece), *used_tensors(node)) if t.dtype not in MIL_DTYPES]
     if unknown:
         return Verdict(False, "dtype", f"Core ML has no {unknown[0].removeprefix('torch.')} tensors")
+    if any(_exceeds_int32(view.constants.get(leaf)) for leaf in piece.leaves):
+        return Verdict(False, "int64-range", "it reads a constant that does not fit in int32, Core ML's widest integer")
     program = _one_node_program(node, piece, view, constant_nodes)
     try:
         mil = to_mil(program, target)
@@ -207,7 +198,14 @@ def _attempt(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[N
                 f"({source_line(node) or 'no source line'}): {type(error).__name__}: {error}"
             ) from error
         return Verdict(False, *_refusal(error))
-    return _contract(node, mil, view.is_laid_out(node))
+    return _contract(node, mil)
+
+
+def _exceeds_int32(value: torch.Tensor | None) -> bool:
+    if value is None or value.dtype != torch.int64 or not value.numel():
+        return False
+    limits = torch.iinfo(torch.int32)
+    return bool(value.max() > limits.max or value.min() < limits.min)
 
 
 def _comes_from_outside(leaf: Node, view: ProgramView, constant_nodes: set[Node]) -> bool:
@@ -253,8 +251,8 @@ def _one_node_program(node: Node, piece: _Slice, view: ProgramView, constant_nod
     for leaf in (*known, *(leaf for leaf in piece.leaves if leaf not in known)):
         copies[leaf] = graph.placeholder(leaf.name)
         copies[leaf].meta = dict(leaf.meta)
-        if not view.is_laid_out(leaf) and tensors(leaf) and not _is_contiguous(tensors(leaf)[0]):
-            copies[leaf].meta["val"] = tensors(leaf)[0].clone(memory_format=torch.contiguous_format)
+        if tensors(leaf) and not is_in_order(tensors(leaf)[0]):  # a layout matters at the border of a delegate only
+            copies[leaf].meta["val"] = tensors(leaf)[0].new_empty(tensors(leaf)[0].shape)
         argument = TensorArgument(name=copies[leaf].name)
         if leaf in known:
             constants[leaf.name] = _constant_value(leaf, view)
@@ -326,19 +324,19 @@ def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
     return items
 
 
-def _contract(node: Node, mil: Program, laid_out: bool) -> Verdict:
+def _contract(node: Node, mil: Program) -> Verdict:
     """Step 2: every emitted value has the shape and dtype that torch gave the node."""
     if is_symbol(node):
         return PROVEN_SO_FAR
     emitted = mil.functions["main"].outputs
     for tensor, var in zip(used_tensors(node), emitted, strict=True):
-        verdict = _contract_of_one(tensor, var, laid_out)
+        verdict = _contract_of_one(tensor, var)
         if not verdict.ok:
             return verdict
     return PROVEN_SO_FAR
 
 
-def _contract_of_one(tensor: torch.Tensor, var: Any, laid_out: bool) -> Verdict:
+def _contract_of_one(tensor: torch.Tensor, var: Any) -> Verdict:
     if not types.is_tensor(var.sym_type) and not types.is_scalar(var.sym_type):
         return Verdict(False, "contract-type", f"coremltools made a {var.sym_type.__type_info__()}, no tensor")
     dtype = types.builtin_to_string(var.dtype)
@@ -351,8 +349,6 @@ def _contract_of_one(tensor: torch.Tensor, var: Any, laid_out: bool) -> Verdict:
         return Verdict(
             False, "contract-shape", f"coremltools gives it shape {_show(shape)}, torch {_show(tuple(tensor.shape))}"
         )
-    if laid_out and not _is_contiguous(tensor):
-        return Verdict(False, "contract-layout", f"torch lays it out as {tuple(tensor.dim_order())}, Core ML in order")
     return PROVEN_SO_FAR
 
 

@@ -27,7 +27,8 @@ def has_kernel(op: torch._ops.OpOverload, extra: frozenset[str] = frozenset()) -
         extra: names (`namespace::op` or `namespace::op.overload`) for which the user has kernels of their own.
     """
     names = {_qualified(op)}
-    with suppress(RuntimeError, AssertionError):  # ExecuTorch's answer for an op without an out variant
+    # ExecuTorch's answers for an op without an out variant, and for one whose schema it cannot read.
+    with suppress(RuntimeError, AssertionError, AttributeError):
         names.add(_qualified(to_out_variant(op)[0]))
     base = op._schema.name
     return base in extra or bool(names & (registered_kernels() | extra))

@@ -32,7 +32,22 @@ def levels(graph: Graph, on_coreml: set[Node], floating: set[Node]) -> dict[Node
     for node in reversed(list(graph.nodes)):
         if node in on_coreml and node in floating and node.users:
             level[node] = min(level[user] for user in node.users)
-    return _consecutive({node: level[node] for node in graph.nodes if node in on_coreml})
+    numbered = {node: level[node] for node in graph.nodes if node in on_coreml}
+    _join_later(numbered)
+    return _consecutive(numbered)
+
+
+def _join_later(level: dict[Node, int]) -> None:
+    """Let a delegate that only later delegates read join the first of them (a second input's first layer, often)."""
+    groups: dict[int, list[Node]] = {}
+    for node, number in level.items():
+        groups.setdefault(number, []).append(node)
+    for number in sorted(groups):
+        users = {user for node in groups[number] for user in node.users if level.get(user) != number}
+        if users and all(user in level for user in users):
+            first = min(level[user] for user in users)
+            level.update(dict.fromkeys(groups[number], first))
+            groups[first] += groups[number]
 
 
 def _consecutive(level: dict[Node, int]) -> dict[Node, int]:

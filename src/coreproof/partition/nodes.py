@@ -84,6 +84,19 @@ def compute_nodes(graph: torch.fx.Graph) -> Iterator[Node]:
     return (node for node in graph.nodes if node.op == "call_function" and not is_removed(node))
 
 
+def is_in_order(value: torch.Tensor) -> bool:
+    """Whether the dimensions lie in memory in their order, which is the only layout that Core ML has."""
+    if value.layout != torch.strided or any(not isinstance(s, int) for s in (*value.shape, *value.stride())):
+        return True
+    return tuple(value.dim_order()) == tuple(range(value.dim()))
+
+
+def asks_for_layout(node: Node) -> bool:
+    """Whether the ATen op is told to lay its result out otherwise than in order (channels-last, say)."""
+    in_order = (None, torch.contiguous_format, torch.preserve_format)
+    return node.op == "call_function" and node.kwargs.get("memory_format") not in in_order
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """`uint8` for `torch.uint8`."""
     return str(dtype).removeprefix("torch.")

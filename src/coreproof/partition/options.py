@@ -103,16 +103,19 @@ class PartitionOptions:
         """The target that coremltools will use."""
         return self.target or ct.target.iOS15
 
-    def why_no_state(self, dtype: torch.dtype) -> str:
-        """Why a mutable buffer of `dtype` is kept outside Core ML state, or "" where it may be state.
+    def why_no_state(self, value: torch.Tensor) -> str:
+        """Why a mutable buffer like `value` is kept outside Core ML state, or "" where it may be state.
 
         Core ML states are float16 (ct#2423): an int64 counter sticks at 2048, a float32 value overflows at 65504.
         """
+        dtype = value.dtype
         name = str(dtype).removeprefix("torch.")
         if self.effective_target < ct.target.iOS18:
             return f"Core ML state needs iOS 18, the target is {self.effective_target.name}"
         if self.state == "never":
             return "mutable_buffer_state is 'never'"
+        if value.dim() == 0:
+            return "Core ML has no arrays without dimensions (et#2769, ort#28478)"
         if dtype not in (torch.float16, torch.float32):
             return f"a Core ML state is float16, which does not hold {name} exactly"
         if self.state == "auto" and dtype != torch.float16 and self.precision != ct.precision.FLOAT16:

@@ -202,8 +202,8 @@ def _missing_message(nodes: list[torch.fx.Node], placed: GraphPlacement) -> str:
         lines.append(f"{op_name(node)} ({source_line(node) or node.name}){why}")
     return (
         f"{len(nodes)} op(s) would run on the CPU and ExecuTorch has no kernel for them, so the program could not "
-        f"load on a device: {'; '.join(lines)}. Rewrite the op in the model, or name it in extra_kernels if your "
-        "own ExecuTorch build has a kernel"
+        f"load on a device: {'; '.join(lines)}. Rewrite the op in the model (or do not skip it), or "
+        "name it in extra_kernels if your own ExecuTorch build has a kernel"
     )
 
 

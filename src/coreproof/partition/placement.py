@@ -21,10 +21,12 @@ from ..convert.scope import conversion
 from .attempt import INSIDE_ONLY, MIL_DTYPES, NARROWED, Attempts, Verdict
 from .levels import levels
 from .nodes import (
+    asks_for_layout,
     compute_nodes,
     describe,
     dtype_name,
     is_getitem,
+    is_in_order,
     is_symbol,
     module_path,
     op_name,
@@ -62,7 +64,7 @@ class GraphPlacement:
         self.delegate: dict[Node, int] = {}
         with conversion():  # once, not for each attempt
             self._place()
-        self.buffers: list[BufferDecision] = place_buffers(self.view, self.delegate, options)
+        self.buffers: list[BufferDecision] = place_buffers(self.view, self.delegate, options, self._returning())
 
     # ------------------------------------------------------------------ deciding
 
@@ -96,6 +98,12 @@ class GraphPlacement:
     def _verdict_alone(self, node: Node, on_coreml: set[Node], constant: set[Node]) -> Verdict:
         if self.options.is_skipped(op_name(node)):
             return Verdict(False, "user-skip", "you asked to keep it off Core ML")
+        if any(operand.op == "get_attr" for operand in node.all_input_nodes):
+            return Verdict(False, "control-flow", "it calls subgraphs, which coremltools does not convert")
+        if asks_for_layout(node):
+            return Verdict(
+                False, "boundary-layout", "it lays its result out in an order of its own, which Core ML cannot"
+            )
         quirk = quirk_of(node)
         if quirk is not None:
             return Verdict(False, quirk.rule, f"{quirk.reason} ({quirk.source})")
@@ -150,7 +158,7 @@ class GraphPlacement:
                 if verdict is not None:
                     yield from ((_producer(n), verdict) for n in nodes if operand in n.all_input_nodes)
             for node in self._outputs_of(nodes, members):
-                verdict = _why_not_an_output(node)
+                verdict = _why_not_an_output(node, self.view.is_laid_out(node))
                 if verdict is not None:
                     yield _producer(node), verdict
             yield from self._refused_without_constants(number, nodes, constant)
@@ -179,6 +187,17 @@ class GraphPlacement:
         """What the delegate gets from outside: everything that its nodes read but neither make nor own."""
         found = dict.fromkeys(i for n in nodes for i in n.all_input_nodes)
         return [i for i in found if i not in members and not self.view.is_owned(i) and i.op != "get_attr"]
+
+    def _returning(self) -> set[int]:
+        """The delegates that return something else than new values of buffers: a Core ML program needs an output."""
+        updates = {buffer.update for buffer in self.view.buffers}
+        returned = self.view.user_outputs
+        return {
+            number
+            for number, nodes in self.partitions().items()
+            for node in self._outputs_of(nodes, set(nodes))
+            if node not in updates or node in returned or any(u.op != "output" and u not in nodes for u in node.users)
+        }
 
     def _outputs_of(self, nodes: list[Node], members: set[Node]) -> list[Node]:
         return [n for n in nodes if n in self.view.outputs or any(u not in members for u in n.users)]
@@ -237,7 +256,7 @@ def _why_not_an_input(operand: Node, laid_out: bool) -> Verdict | None:
     for value in tensors(operand):
         if any(isinstance(s, torch.SymInt) and not isinstance(s.node.expr, sympy.Symbol) for s in value.shape):
             return refusal("boundary-size", "a tensor whose size is computed from other sizes")
-        if laid_out and value.layout == torch.strided and tuple(value.dim_order()) != tuple(range(value.dim())):
+        if laid_out and not is_in_order(value):
             return refusal("boundary-layout", f"a tensor laid out as {tuple(value.dim_order())}, not in order,")
     return _why_not_from_outside(operand)
 
@@ -254,7 +273,7 @@ def _why_not_from_outside(operand: Node) -> Verdict | None:
     return None
 
 
-def _why_not_an_output(node: Node) -> Verdict | None:
+def _why_not_an_output(node: Node, laid_out: bool) -> Verdict | None:
     if is_symbol(node):
         return Verdict(False, "size-output", "its size is used outside Core ML, which returns tensors only")
     for value in tensors(node):
@@ -263,6 +282,9 @@ def _why_not_an_output(node: Node) -> Verdict | None:
                 f"it makes a {dtype_name(value.dtype)} tensor for use outside Core ML, which returns none (et#24317)"
             )
             return Verdict(False, "boundary-dtype", reason, describe(node))
+        if laid_out and not is_in_order(value):
+            reason = f"it makes a tensor laid out as {tuple(value.dim_order())} for use outside Core ML, not in order"
+            return Verdict(False, "boundary-layout", reason, describe(node))
     return None
 
 

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from .nodes import is_getitem, is_view, tensors
+from .nodes import asks_for_layout, is_getitem, is_view, tensors
 
 # Constants up to this many elements keep their values in an attempt (indices, shapes, scalars); larger ones
 # are presented by stand-ins that take no memory.
@@ -59,6 +59,8 @@ class ProgramView:
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 self.constants[node] = self._small_value(str(spec.target), small_values)
         self._laid_out = self._find_laid_out()
+        wanted = {spec.arg.name for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT}
+        self.user_outputs = {nodes[name] for name in wanted if name in nodes}
         self.outputs: frozenset[Node] = frozenset(self.graph.output_node().all_input_nodes)
 
     def _find_laid_out(self) -> set[Node]:
@@ -71,9 +73,8 @@ class ProgramView:
             return set(self.graph.nodes)
         found: set[Node] = set()
         for node in self.graph.nodes:
-            asks = node.kwargs.get("memory_format") not in (None, torch.contiguous_format, torch.preserve_format)
             inherits = not is_view(node) and any(operand in found for operand in node.all_input_nodes)
-            if asks or inherits or (node.op == "placeholder" and node not in self.constants):
+            if asks_for_layout(node) or inherits or (node.op == "placeholder" and node not in self.constants):
                 found.add(node)
         return found
 

@@ -31,18 +31,23 @@ def decompose_rare_ops(program: ExportedProgram, options: PartitionOptions) -> E
         for node in compute_nodes(program.graph)
         if (op := node.target) in decomposition_table and _is_rare(op) and not options.is_skipped(op_name(node))
     }
-    if not rare:
+    for op, rule in rare.items():
+        program = _decomposed(program, op, rule)
+    return program
+
+
+def _decomposed(program: ExportedProgram, op: torch._ops.OpOverload, rule: Callable) -> ExportedProgram:
+    """The program without `op`, or as it is where torch's rule leads to ops that nobody has either.
+
+    Some rules end in prims, some are not functional (torch asserts that the result is). The op is then better
+    named as the user wrote it, by the check for kernels.
+    """
+    try:
+        decomposed = program.run_decompositions({op: rule})
+    except AssertionError:
         return program
-    decomposed = program.run_decompositions(rare)
-    if not any(getattr(node.target, "namespace", "") == "prims" for node in decomposed.graph.nodes):
-        return decomposed
-    # torch's reference implementations may end in prims, which nobody has either: better to name the op as it is.
-    own = {op: rule for op, rule in rare.items() if not _is_reference(rule)}
-    return program.run_decompositions(own) if own else program
-
-
-def _is_reference(rule: Callable) -> bool:
-    return getattr(rule, "__module__", "").startswith("torch._refs")
+    ends_in_prims = any(getattr(node.target, "namespace", "") == "prims" for node in decomposed.graph.nodes)
+    return program if ends_in_prims else decomposed
 
 
 def _is_rare(op: torch._ops.OpOverload) -> bool:

@@ -28,12 +28,16 @@ class BufferDecision:
     record: BufferPlacement
 
 
-def place_buffers(view: ProgramView, delegate: dict[Node, int], options: PartitionOptions) -> list[BufferDecision]:
-    """Decide for every mutable buffer of the program."""
-    return [BufferDecision(buffer, _place(buffer, delegate, options)) for buffer in view.buffers]
+def place_buffers(
+    view: ProgramView, delegate: dict[Node, int], options: PartitionOptions, returning: set[int]
+) -> list[BufferDecision]:
+    """Decide for every mutable buffer of the program; `returning` are the delegates that return more than updates."""
+    return [BufferDecision(buffer, _place(buffer, delegate, options, returning)) for buffer in view.buffers]
 
 
-def _place(buffer: MutableBuffer, delegate: dict[Node, int], options: PartitionOptions) -> BufferPlacement:
+def _place(
+    buffer: MutableBuffer, delegate: dict[Node, int], options: PartitionOptions, returning: set[int]
+) -> BufferPlacement:
     value = tensors(buffer.placeholder)[0]
     readers = list(buffer.placeholder.users)
     places = {delegate.get(reader) for reader in readers if reader.op != "output"}
@@ -47,13 +51,15 @@ def _place(buffer: MutableBuffer, delegate: dict[Node, int], options: PartitionO
         return record("cpu", "no op on Core ML reads it")
     if not options.own_buffers:
         return record("io", "take_over_mutable_buffer is False")
-    reason = options.why_no_state(value.dtype)
+    reason = options.why_no_state(value)
     if reason:
         return record("io", reason)
     if places != {inside[0]} or buffer.placeholder in buffer.placeholder.graph.output_node().all_input_nodes:
         return record("io", SHARED)
     if buffer.update is None or delegate.get(buffer.update) != inside[0]:
         return record("io", "its new value is made outside the delegate that reads it")
+    if inside[0] not in returning:
+        return record("io", "its delegate would return nothing, and a Core ML program must")
     return record("state", partition=inside[0])
 
 

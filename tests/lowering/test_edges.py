@@ -1,0 +1,99 @@
+"""Less common programs: each lowers, or is refused in one line."""
+
+import pytest
+import torch
+from lowered import Call, lower, lower_and_check, ops, places, specs
+from torch import nn
+
+import coreproof
+
+X = torch.tensor([[1.5, -2.0, 0.25], [3.0, -0.5, 8.0]])
+
+
+def test_control_flow_runs_on_the_cpu():
+    def branch(m, x):
+        return torch.cond(x.sum() > 0, lambda v: v * 2, lambda v: v - 1, (x,)) + 1
+
+    lowered = lower_and_check(branch, (X,))
+    assert "control-flow" in {r.rule for r in lowered.placement.refusals}
+
+
+def test_methods_with_different_numbers_of_delegates():
+    net = nn.Linear(3, 3)
+    one = Call(lambda m, x: m.net(x) * 2, net=net).eval()
+    two = Call(lambda m, x: torch.acosh(m.net(x).abs() + 1) * 2, net=net).eval()
+    lowered = coreproof.lower({"one": torch.export.export(one, (X,)), "two": torch.export.export(two, (X,))})
+    assert [len(method.partitions) for method in lowered.placement.values()] == [1, 2]
+
+
+def test_a_method_that_only_updates_a_buffer():
+    def reset(m, x):
+        m.kept.mul_(0.5)
+        return x
+
+    lowered = lower_and_check(reset, (X,), members={"kept": torch.ones(3)}, calls=3)
+    (buffer,) = lowered.placement["forward"].buffers
+    assert buffer.kind == "io" and "return nothing" in buffer.reason
+
+
+def test_a_buffer_without_dimensions_is_no_state():
+    def count(m, x):
+        m.count.add_(1.0)
+        return x * m.count
+
+    lowered = lower_and_check(count, (X,), members={"count": torch.tensor(0.0)}, calls=3)
+    (buffer,) = lowered.placement["forward"].buffers
+    assert buffer.kind == "io" and "without dimensions" in buffer.reason
+
+
+def test_a_named_tuple_is_refused_before_the_work():
+    with pytest.raises(coreproof.InputError, match=r"return_types\.max.*tuple\(x\.max\(1\)\)"):
+        lower(lambda m, x: x.max(1), (X,))
+
+
+def test_weights_laid_out_as_channels_last_stay_on_coreml():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    lowered = coreproof.lower(
+        net.to(memory_format=torch.channels_last), (torch.randn(1, 3, 8, 6),), lower_full_graph=True
+    )
+    assert lowered.placement.delegates == 1
+
+
+def test_where_on_values_without_dimensions():
+    lowered = lower_and_check(lambda m, x: x * torch.where(x.sum() > 0, 1.0, 0.5), (X,))
+    assert lowered.placement.share == 1.0
+
+
+def test_a_constant_beyond_int32_stays_on_the_cpu():
+    big = torch.tensor([2**40, -300, 3])
+    lowered = lower_and_check(lambda m, x: x.long() + m.big, (X,), members={"big": big})
+    assert "int64-range" in {r.rule for r in lowered.placement.refusals}
+    assert places(lowered)["add.Tensor"] == [None]
+
+
+def test_integers_keep_32_bits_at_float16_precision(tmp_path):
+    lowered = lower(lambda m, t: t[m.i] * 2, (torch.tensor([70000, -1, -40000]),), members={"i": torch.tensor([2, 0])})
+    (spec,) = specs(lowered, tmp_path)
+    narrow = {"INT16", "UINT16"}
+    types = {
+        type(output.type.tensorType)
+        .DESCRIPTOR.fields_by_name["dataType"]
+        .enum_type.values_by_number[output.type.tensorType.dataType]
+        .name
+        for op in ops(spec)
+        if op.type != "const"
+        for output in op.outputs
+    }
+    assert "INT32" in types and not narrow & types
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda m, x: x.diagonal_scatter(torch.zeros(2)) * 2, "diagonal_scatter"),
+        (lambda m, x: torch.round(x, decimals=2) * 2, "round"),
+    ],
+)
+def test_a_rule_of_torch_that_leads_nowhere_names_the_op(function, name):
+    with pytest.raises(coreproof.MissingKernelError, match=name):
+        lower(function, (X,))
