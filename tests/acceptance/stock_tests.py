@@ -29,9 +29,6 @@ INTENDED = {
     "test_coreml_partitioner.py::TestCoreMLPartitioner::test_deprecation_warning_for_to_backend_workflow": (
         "reads ExecuTorch's own logger, where coreproof does not write"
     ),
-    "test_coreml_partitioner.py::TestCoreMLPartitioner::test_lower_full_graph": (
-        "leaves an op that has no kernel to the CPU, which coreproof refuses unless extra_kernels names it"
-    ),
     "test_torch_ops.py::TestTorchOps::test_dequantize_affine_below_ios18_raises_with_hint": (
         "wants a ValueError that names CoreMLPartitioner; coreproof's error says the target too, in its own words"
     ),

@@ -101,9 +101,7 @@ class GraphPlacement:
         if any(operand.op == "get_attr" for operand in node.all_input_nodes):
             return Verdict(False, "control-flow", "it calls subgraphs, which coremltools does not convert")
         if asks_for_layout(node):
-            return Verdict(
-                False, "boundary-layout", "it lays its result out in an order of its own, which Core ML cannot"
-            )
+            return Verdict(False, "boundary-layout", "it lays its result out otherwise than in order")
         quirk = quirk_of(node)
         if quirk is not None:
             return Verdict(False, quirk.rule, f"{quirk.reason} ({quirk.source})")
