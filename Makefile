@@ -15,7 +15,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow and not models"
 
 models: $(INSTALLED)
 	$(BIN)/python -m pytest tests/models

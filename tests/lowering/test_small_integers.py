@@ -46,7 +46,7 @@ def test_frame_into_a_convolution():
     lowered = lower(lambda m, x: m.net(x.permute(0, 3, 1, 2).float() / 255), (frame,), members={"net": net})
     placed = places(lowered)
     assert placed["permute_copy.default"] == [None]
-    assert placed["convolution.default"] == [0]
+    assert [where for op, where in placed.items() if op.startswith("conv")] == [[0]]
     assert placed["div.Tensor"] == [0]
 
 

@@ -19,8 +19,8 @@ from . import MODELS
 MEASURED = {
     "act": (0.99, 2),
     "diffusion": (0.97, 2),  # frames of rank 6 are on the CPU
-    "vqbet": (0.98, 2),
-    "vqbet_sampled": (0.98, 2),
+    "vqbet": (0.97, 2),
+    "vqbet_sampled": (0.97, 2),
     "multitask_dit": (0.99, 2),
     "pi05": (0.43, 18),  # Core ML has no bfloat16: what the model computes in float32 alone is there
     "smolvlm_vision": (0.88, 3),  # a bool mask as an index has a size that depends on its values
