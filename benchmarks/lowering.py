@@ -1,10 +1,11 @@
 """Time and peak memory of coreproof's lowering beside the stock one: `python benchmarks/lowering.py`.
 
 Each lowering runs in a process of its own, the two sides alternating in one
-run. Timed is `to_edge_transform_and_lower` plus `to_executorch`; imports and
+run. Timed is `to_edge_transform_and_lower` plus `to_executorch`, in seconds of
+processor time (wall time varies by a quarter on a shared machine); imports and
 torch.export come before. Memory is the process's peak above its level at that
-start, in multiples of the float32 weights. Printed are medians and the ratio
-coreproof / stock of each pair.
+start, in multiples of the float32 weights. Printed are medians and their ratio
+coreproof / stock.
 """
 
 from __future__ import annotations
@@ -121,10 +122,10 @@ def measure(name: str, side: str) -> dict[str, float]:
     specs = CoreMLBackend.generate_compile_specs(minimum_deployment_target=ct.target.iOS18)
     partitioner = (Ours if side == "coreproof" else Stock)(compile_specs=specs)
     with PeakMemory() as memory:
-        start = time.perf_counter()
+        start = time.process_time()
         manager = exir.to_edge_transform_and_lower(program, partitioner=[partitioner])
         finished = manager.to_executorch()
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
     delegates = sum(n.name.startswith("lowered_module") for n in manager.exported_program().graph.nodes)
     placing = partitioner.placement["forward"].seconds if side == "coreproof" else 0.0
     return {
@@ -172,7 +173,7 @@ def _line(name: str, rows: dict[str, list[dict[str, float]]]) -> str:
         return statistics.median(row[key] for row in side)
 
     def ratio(key: str) -> float:
-        return statistics.median(a[key] / b[key] for a, b in zip(ours, stock, strict=True))
+        return median(ours, key) / median(stock, key)
 
     return (
         f"{name:14} {ours[0]['weights'] / 1e6:6.0f}MB "

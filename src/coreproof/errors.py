@@ -37,3 +37,11 @@ class StateError(RequirementError):
 
 class MissingKernelError(RequirementError):
     """An op would stay on the CPU, and ExecuTorch has no kernel for it (exit code 1)."""
+
+
+class ModelError(InputError):
+    """A program or a file is malformed: the message names the op or field, expected and got (exit code 2)."""
+
+
+class UnsupportedFileError(InputError):
+    """A file of a kind that the reference runtime does not run, for instance a neural network (exit code 2)."""

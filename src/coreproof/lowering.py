@@ -6,7 +6,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -93,29 +93,26 @@ def lower(
         MissingKernelError: an op is left to the CPU that ExecuTorch has no kernel for.
     """
     say = progress or _silent
-    specs = compile_specs or make_compile_specs(minimum_deployment_target, compute_precision, compute_units)
-    programs = _export(model, example_inputs, dynamic_shapes, say)
-    watcher = _Watcher(len(programs), skip_ops_for_coreml_delegation, say)
-    partitioners = {
-        name: CoreMLPartitioner(
-            skip_ops_for_coreml_delegation=skip_ops_for_coreml_delegation,
-            compile_specs=specs,
-            take_over_mutable_buffer=take_over_mutable_buffer,
-            lower_full_graph=lower_full_graph,
-            take_over_constant_data=take_over_constant_data,
-            mutable_buffer_state=mutable_buffer_state,
-            extra_kernels=extra_kernels,
-            watcher=watcher,
-        )
-        for name in programs
-    }
+    job = _Job(
+        model,
+        example_inputs,
+        dynamic_shapes,
+        say,
+        skip_ops_for_coreml_delegation=skip_ops_for_coreml_delegation,
+        compile_specs=compile_specs or make_compile_specs(minimum_deployment_target, compute_precision, compute_units),
+        take_over_mutable_buffer=take_over_mutable_buffer,
+        lower_full_graph=lower_full_graph,
+        take_over_constant_data=take_over_constant_data,
+        mutable_buffer_state=mutable_buffer_state,
+        extra_kernels=extra_kernels,
+    )
     buffer = io.BytesIO()
     # ExecuTorch writes buffers back in place, which autograd forbids for values computed from parameters.
     with torch.no_grad(), backend.reporting(say):
-        manager = _to_edge(programs, partitioners)
+        manager = job.run()
         say("writing the program")
         manager.to_executorch().write_to_file(buffer)
-    return Lowered(buffer.getvalue(), _placement(partitioners), manager)
+    return Lowered(buffer.getvalue(), job.placement, manager)
 
 
 def plan(
@@ -140,27 +137,88 @@ def plan(
     Raises:
         As `lower`.
     """
-    say = progress or _silent
-    specs = compile_specs or make_compile_specs(minimum_deployment_target, compute_precision, compute_units)
-    programs = _export(model, example_inputs, dynamic_shapes, say)
-    watcher = _Watcher(len(programs), skip_ops_for_coreml_delegation, say)
-    partitioners = {
-        name: CoreMLPartitioner(
-            skip_ops_for_coreml_delegation=skip_ops_for_coreml_delegation,
-            compile_specs=specs,
-            take_over_mutable_buffer=take_over_mutable_buffer,
-            lower_full_graph=lower_full_graph,
-            take_over_constant_data=take_over_constant_data,
-            mutable_buffer_state=mutable_buffer_state,
-            extra_kernels=extra_kernels,
-            watcher=watcher,
-            plan_only=True,
-        )
-        for name in programs
-    }
+    job = _Job(
+        model,
+        example_inputs,
+        dynamic_shapes,
+        progress or _silent,
+        skip_ops_for_coreml_delegation=skip_ops_for_coreml_delegation,
+        compile_specs=compile_specs or make_compile_specs(minimum_deployment_target, compute_precision, compute_units),
+        take_over_mutable_buffer=take_over_mutable_buffer,
+        lower_full_graph=lower_full_graph,
+        take_over_constant_data=take_over_constant_data,
+        mutable_buffer_state=mutable_buffer_state,
+        extra_kernels=extra_kernels,
+        plan_only=True,
+    )
     with torch.no_grad():
-        _to_edge(programs, partitioners)
-    return _placement(partitioners)
+        job.run()
+    return job.placement
+
+
+class _Job:
+    """One model on its way to the edge dialect, with a partitioner for each of its methods.
+
+    Raises:
+        InputError: as `lower`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        example_inputs: tuple[Any, ...] | None,
+        dynamic_shapes: Any,
+        say: Progress,
+        **options: Any,
+    ) -> None:
+        self._model, self._inputs, self._shapes = model, example_inputs, dynamic_shapes
+        self._say = say
+        self._options = options
+        self._partitioners: dict[str, CoreMLPartitioner] = {}
+
+    def run(self) -> EdgeProgramManager:
+        """Export, place and (unless only planned) convert.
+
+        torch cannot decompose a program that writes to a tensor which it holds under two names. Strict export, which
+        traces the Python code, finds most such names to be one: it is tried second, where the model itself was given.
+        """
+        programs = _export(self._model, self._inputs, self._shapes, self._say)
+        try:
+            return self._to_edge(programs)
+        except AssertionError as refused:
+            names = _names_of_shared_memory(programs.values())
+            if self._watcher.began or not names:
+                raise
+            explained = InputError(
+                f"the model writes to memory that it holds under several names ({', '.join(names)}), which torch "
+                "cannot decompose: keep each tensor once, and make views of it in forward()"
+            )
+            if not isinstance(self._model, torch.nn.Module):
+                raise explained from refused
+        self._say("exporting the model strictly")
+        try:
+            strict = torch.export.export(self._model, self._inputs, dynamic_shapes=self._shapes, strict=True)
+            return self._to_edge({"forward": strict})
+        except Exception as refused:  # torch.export raises every type, user code included
+            if self._watcher.began:
+                raise
+            raise explained from refused
+
+    def _to_edge(self, programs: dict[str, ExportedProgram]) -> EdgeProgramManager:
+        self._watcher = _Watcher(len(programs), self._options["skip_ops_for_coreml_delegation"], self._say)
+        self._partitioners = {name: CoreMLPartitioner(watcher=self._watcher, **self._options) for name in programs}
+        # ExecuTorch's own check knows neither which ops Core ML will take nor which have a kernel; the partitioner
+        # checks exactly that, before anything is converted.
+        return exir.to_edge_transform_and_lower(
+            programs,
+            partitioner={name: [one] for name, one in self._partitioners.items()},
+            compile_config=EdgeCompileConfig(_check_ir_validity=False),
+        )
+
+    @property
+    def placement(self) -> Placement:
+        """The record of every method."""
+        return Placement({name: next(iter(one.placement.values())) for name, one in self._partitioners.items()})
 
 
 class _Watcher(Watcher):
@@ -170,8 +228,10 @@ class _Watcher(Watcher):
         self._left = methods
         self._unseen = list(skipped or [])
         self._say = say
+        self.began = False
 
     def placing(self, ops: int) -> None:
+        self.began = True
         self._say(f"placing {ops} ops")
 
     def placed(self, record: MethodPlacement, is_skipped: Callable[[str, str], bool]) -> None:
@@ -187,19 +247,6 @@ class _Watcher(Watcher):
 
 def _silent(stage: str) -> None:
     """A display for callers that want none."""
-
-
-def _to_edge(programs: dict[str, ExportedProgram], partitioners: dict[str, CoreMLPartitioner]) -> EdgeProgramManager:
-    # ExecuTorch's own check knows neither which ops Core ML will take nor which have a kernel; the partitioner
-    # checks exactly that, before anything is converted.
-    config = EdgeCompileConfig(_check_ir_validity=False)
-    return exir.to_edge_transform_and_lower(
-        programs, partitioner={name: [one] for name, one in partitioners.items()}, compile_config=config
-    )
-
-
-def _placement(partitioners: dict[str, CoreMLPartitioner]) -> Placement:
-    return Placement({name: next(iter(one.placement.values())) for name, one in partitioners.items()})
 
 
 def _export(
@@ -244,6 +291,18 @@ def _programs(
         return {"forward": torch.export.export(model, example_inputs, dynamic_shapes=dynamic_shapes, strict=False)}
     except Exception as error:  # torch.export raises every type, user code included
         raise InputError(f"{_first_lines(error)} (torch.export refused the model)") from error
+
+
+def _names_of_shared_memory(programs: Iterable[ExportedProgram]) -> list[str]:
+    """The buffers and constants of the programs whose memory another one of the same program uses too."""
+    names: list[str] = []
+    for program in programs:
+        by_memory: dict[int, list[str]] = {}
+        for name, value in {**program.state_dict, **program.constants}.items():
+            if isinstance(value, torch.Tensor) and value.numel():
+                by_memory.setdefault(value.untyped_storage().data_ptr(), []).append(name)
+        names += [name for sharing in by_memory.values() if len(sharing) > 1 for name in sharing]
+    return names
 
 
 def _first_lines(error: Exception) -> str:
