@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from graph_run import LoweredRun
 from lowered import Call, lower, lower_and_check, ops, places, specs
 from torch import nn
 
@@ -97,3 +98,32 @@ def test_integers_keep_32_bits_at_float16_precision(tmp_path):
 def test_a_rule_of_torch_that_leads_nowhere_names_the_op(function, name):
     with pytest.raises(coreproof.MissingKernelError, match=name):
         lower(function, (X,))
+
+
+def test_a_program_can_be_lowered_again():
+    members = {"weight": torch.ones(3), "net": nn.Linear(3, 3)}
+    module = Call(lambda m, x: m.net(x) * m.weight + torch.tensor([1.0, 2.0, 3.0]), **members)
+    program = torch.export.export(module, (X,))
+    names = list(program.constants)
+    for _ in range(2):
+        (got,) = LoweredRun(coreproof.lower(program).edge_program_manager)(X)
+        assert torch.equal(got, module(X))
+        assert list(program.constants) == names
+
+
+@pytest.mark.parametrize("mode, op", [("bilinear", "upsample_bilinear2d"), ("nearest", "upsample_nearest2d")])
+def test_a_resize_to_a_computed_size_runs_on_the_cpu(mode, op):
+    """coremltools converts it in a pass after its frontend, which gives up on a size that it cannot trace back."""
+
+    def resize(m, x):
+        return torch.nn.functional.interpolate(x, size=(x.shape[2] * 2 + 1, 7), mode=mode) * 2
+
+    shapes = {"inputs": ({2: torch.export.Dim("height", min=2, max=16)},)}
+    lowered = lower(resize, (torch.randn(1, 2, 4, 5),), dynamic_shapes=shapes)
+    assert op in {r.op.split(".")[1] for r in lowered.placement.refusals}
+
+
+def test_arithmetic_on_sizes_that_the_runtime_lacks_is_named():
+    shapes = {"inputs": ({1: torch.export.Dim("length", min=2, max=16)},)}
+    with pytest.raises(coreproof.MissingKernelError, match=r"operator\.pow .*lowered.py:\d+"):
+        lower(lambda m, x: x * x.shape[1] ** 0.5, (torch.ones(2, 4),), dynamic_shapes=shapes)

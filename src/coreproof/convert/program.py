@@ -60,6 +60,19 @@ def to_mil(
             _reset_conversion_state()
 
 
+def complete(mil: Program) -> None:
+    """Replace the ops that coremltools' frontend leaves for a pass of its own (`torch_upsample_...`), in place.
+
+    Raises:
+        Exception: whatever the pass raises, for instance on a size that it cannot trace back.
+    """
+    if any(op.op_type.startswith("torch_") for function in mil.functions.values() for op in function.operations):
+        with conversion():
+            for name in ct.PassPipeline.get_pipeline("frontend_pytorch").passes:
+                if name.startswith("torch::"):
+                    PASS_REGISTRY[name](mil)
+
+
 def run_passes(mil: Program, pipeline: ct.PassPipeline) -> None:
     """Run the frontend, main and backend pass pipelines on `mil` in place, then validate it once."""
     frontend, backend = _construct_other_pipelines(pipeline, "pytorch", "mlprogram")

@@ -33,7 +33,7 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, GraphModule, Node
 
-from ..convert.program import DEFAULT_TARGET, to_mil
+from ..convert.program import DEFAULT_TARGET, complete, to_mil
 from .nodes import dtype_name, is_in_order, is_symbol, op_name, source_line, tensors, used_items, used_tensors
 from .program_view import SMALL, ProgramView, element_count
 
@@ -191,6 +191,7 @@ def _attempt(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[N
     program = _one_node_program(node, piece, view, constant_nodes)
     try:
         mil = to_mil(program, target)
+        complete(mil)
     except Exception as error:  # noqa: BLE001  coremltools raises every type; ours are told apart below
         if _is_our_bug(error):
             raise ConverterBug(

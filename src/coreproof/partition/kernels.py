@@ -7,7 +7,10 @@ from functools import lru_cache
 
 import torch
 from executorch.exir.operator.convert import to_out_variant
+from executorch.exir.passes.executorch_prim_ops_registry import is_sym_op
 from torch.fx import Node
+
+from .nodes import aten_op, is_getitem, is_symbol
 
 
 @lru_cache(maxsize=1)
@@ -40,14 +43,17 @@ _PUBLIC = frozenset(("aten", "dim_order_ops", "prims", "quant", "quantized_decom
 
 def is_users_own(node: Node) -> bool:
     """Whether `node` is a custom op, whose kernel only the user's own build of ExecuTorch could have."""
-    op = getattr(node.target, "_op", node.target)
+    op = aten_op(node)
     return isinstance(op, torch._ops.OpOverload) and op.namespace not in _PUBLIC
 
 
 def lacks_kernel(node: Node, extra: frozenset[str]) -> bool:
     """Whether `node`, left on the CPU, would keep the program from loading."""
-    op = getattr(node.target, "_op", node.target)
-    return isinstance(op, torch._ops.OpOverload) and not has_kernel(op, extra)
+    op = aten_op(node)
+    if isinstance(op, torch._ops.OpOverload):
+        return not has_kernel(op, extra)
+    # Arithmetic on sizes is a Python function here, and one of the runtime's own ops in the finished program.
+    return node.op == "call_function" and is_symbol(node) and not is_getitem(node) and not is_sym_op(op)
 
 
 def _qualified(op: torch._ops.OpOverload) -> str:

@@ -6,8 +6,10 @@ import operator
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from torch.fx import Node
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -57,6 +59,11 @@ def tensors(node: Node) -> list[torch.Tensor]:
     value = node.meta.get("val")
     values = value if isinstance(value, (tuple, list)) else (value,)
     return [v for v in values if isinstance(v, torch.Tensor)]
+
+
+def aten_op(node: Node) -> Any:
+    """What the node calls: of an edge op, the op that it wraps."""
+    return node.target._op if isinstance(node.target, EdgeOpOverload) else node.target
 
 
 def is_view(node: Node) -> bool:

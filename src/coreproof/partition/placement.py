@@ -207,8 +207,8 @@ class GraphPlacement:
     # ------------------------------------------------------------------ the record
 
     def cpu_nodes(self) -> list[Node]:
-        """The ops that are left to the CPU, in graph order (no getitems; sizes are no ops)."""
-        return [n for n in compute_nodes(self.view.graph) if n not in self.delegate and _is_op(n)]
+        """The ops that are left to the CPU, arithmetic on sizes included, in graph order (no getitems)."""
+        return [n for n in compute_nodes(self.view.graph) if n not in self.delegate and not is_getitem(n)]
 
     def record(self) -> MethodPlacement:
         """The placement as plain values."""

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from .nodes import asks_for_layout, is_getitem, is_view, tensors
+from .nodes import asks_for_layout, aten_op, is_getitem, is_view, tensors
 
 # Constants up to this many elements keep their values in an attempt (indices, shapes, scalars); larger ones
 # are presented by stand-ins that take no memory.
@@ -101,7 +101,7 @@ class ProgramView:
     @staticmethod
     def is_random(node: Node) -> bool:
         """Whether the node's value differs from run to run."""
-        return _RANDOM in getattr(getattr(node.target, "_op", node.target), "tags", ())
+        return _RANDOM in getattr(aten_op(node), "tags", ())
 
 
 def is_small_and_real(value: object) -> bool:

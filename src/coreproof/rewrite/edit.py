@@ -29,6 +29,17 @@ def constants(program: ExportedProgram) -> dict[Node, InputSpec]:
     }
 
 
+def with_own_tables(program: ExportedProgram) -> ExportedProgram:
+    """The same program with tables of tensors of its own.
+
+    ExecuTorch takes the constants of delegates out of the table that it is given (1.5.1), so that the caller's program
+    could be lowered once only.
+    """
+    own = copy.copy(program)
+    own._state_dict, own._constants = dict(program.state_dict), dict(program.constants)
+    return own
+
+
 class Edit:
     """The copy of one program while a rewrite changes it.
 
