@@ -152,11 +152,14 @@ def work(build: Callable[[], tuple], name: str, precisions: list[str], out: Path
 
 
 def export(module: Any, inputs: tuple, dynamic_shapes: Any) -> tuple[Any, str]:
-    """(exported program, ""), or (None, why torch.export refuses); strict export is tried second."""
+    """(exported program, ""), or (None, why torch.export refuses); strict export is tried second, as `lower` does."""
     import torch
 
     try:
-        return torch.export.export(module, inputs, dynamic_shapes=dynamic_shapes), ""
+        program = torch.export.export(module, inputs, dynamic_shapes=dynamic_shapes)
+        with torch.no_grad():
+            program.run_decompositions({})
+        return program, ""
     except Exception as refused:
         try:
             return torch.export.export(module, inputs, dynamic_shapes=dynamic_shapes, strict=True), ""

@@ -111,6 +111,12 @@ def test_a_program_can_be_lowered_again():
         assert list(program.constants) == names
 
 
+def test_a_program_with_a_data_dependent_size_can_be_lowered_again():
+    program = torch.export.export(Call(lambda m, x: x[x > 0].sum() + torch.nonzero(x).sum()), (X,))
+    for _ in range(2):
+        assert coreproof.lower(program).pte
+
+
 @pytest.mark.parametrize("mode, op", [("bilinear", "upsample_bilinear2d"), ("nearest", "upsample_nearest2d")])
 def test_a_resize_to_a_computed_size_runs_on_the_cpu(mode, op):
     """coremltools converts it in a pass after its frontend, which gives up on a size that it cannot trace back."""

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 
 from ..backend import marked
 from ..errors import InputError, MissingKernelError, RequirementError
-from ..rewrite import rewrite, with_own_tables
+from ..rewrite import rewrite, unspent
 from .kernels import is_users_own, lacks_kernel
 from .nodes import compute_nodes, op_name, source_line
 from .options import MutableBufferState, PartitionOptions, names_op, skip_set
@@ -105,7 +105,7 @@ class CoreMLPartitioner(Partitioner):
 
     def transform_for_pre_decomposition(self, program: ExportedProgram) -> ExportedProgram:
         """Apply the exact rewrites and decompose rare ops; the caller's program is not changed."""
-        return decompose_rare_ops(rewrite(with_own_tables(program)), self.options)
+        return decompose_rare_ops(rewrite(unspent(program)), self.options)
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram

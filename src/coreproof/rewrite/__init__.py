@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from .bucketize import count_boundaries
 from .casts import fold_casts
 from .cholesky import unroll_cholesky
-from .edit import with_own_tables
+from .edit import unspent
 from .list_readers import separate_list_readers
 from .outputs import separate_updates
 from .solve import unroll_solves
@@ -45,4 +45,4 @@ def rewrite(program: ExportedProgram, *, keep: frozenset = frozenset()) -> Expor
     return program
 
 
-__all__ = ["REWRITES", "rewrite", "with_own_tables"]
+__all__ = ["REWRITES", "rewrite", "unspent"]

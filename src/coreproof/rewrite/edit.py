@@ -29,14 +29,17 @@ def constants(program: ExportedProgram) -> dict[Node, InputSpec]:
     }
 
 
-def with_own_tables(program: ExportedProgram) -> ExportedProgram:
-    """The same program with tables of tensors of its own.
+def unspent(program: ExportedProgram) -> ExportedProgram:
+    """The same program as if it had never been lowered, with tables of tensors of its own.
 
-    ExecuTorch takes the constants of delegates out of the table that it is given (1.5.1), so that the caller's program
-    could be lowered once only.
+    ExecuTorch 1.5.1 takes the constants of delegates out of the table that it is given, and its passes leave symbols
+    for data-dependent sizes pending, which torch then misses in the next trace: a program could be lowered once only.
     """
     own = copy.copy(program)
     own._state_dict, own._constants = dict(program.state_dict), dict(program.constants)
+    fake_mode = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
+    if fake_mode is not None and fake_mode.shape_env is not None:
+        fake_mode.shape_env.pending_fresh_unbacked_symbols.clear()
     return own
 
 
