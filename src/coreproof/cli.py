@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from . import cli_runtime
+from .cli_runtime import Result
 from .errors import CoreproofError
 from .version import __version__
 
@@ -50,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (without the program's name; None takes the process's) and return the exit code."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    if arguments.full_graph and (arguments.skip_op or arguments.no_state):
+    if getattr(arguments, "full_graph", False) and (arguments.skip_op or arguments.no_state):
         parser.error("--full-graph excludes --skip-op and --no-state, which keep something off Core ML")
     try:
         return _run(arguments)
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.json:
             from .report.document import error_document
 
-            _print_json(error_document(error))
+            _print(json.dumps(error_document(error), indent=2))
         return _failed(f"error: {error}", error.exit_code, arguments.verbose)
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -72,9 +74,20 @@ def _run(arguments: argparse.Namespace) -> int:
     from .report.console import progress_display
 
     with progress_display(verbose=arguments.verbose, quiet=arguments.quiet) as progress:
-        placement = arguments.command(arguments, progress)
-    _print_result(arguments, placement)
-    return 0
+        result: Result = arguments.command(arguments, progress)
+    if arguments.json:
+        _print(json.dumps(result.document, indent=2))
+    elif not arguments.quiet:
+        _print(result.text())
+    return result.exit_code
+
+
+def _lower_and_report(arguments: argparse.Namespace, progress: Progress) -> Result:
+    return _placement_result(arguments, _lower(arguments, progress))
+
+
+def _plan_and_report(arguments: argparse.Namespace, progress: Progress) -> Result:
+    return _placement_result(arguments, _plan(arguments, progress))
 
 
 def _lower(arguments: argparse.Namespace, progress: Progress) -> Placement:
@@ -127,21 +140,18 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _print_result(arguments: argparse.Namespace, placement: Placement) -> None:
+def _placement_result(arguments: argparse.Namespace, placement: Placement) -> Result:
+    from .report.document import placement_document
+
     output: str | None = getattr(arguments, "output", None)
     size = Path(output).stat().st_size if output else 0
-    if arguments.json:
-        from .report.document import placement_document
-
-        context = {
-            "command": arguments.command_name,
-            "source": arguments.source,
-            "options": _options(arguments),
-            "output": {"path": output, "bytes": size} if output else None,
-        }
-        _print_json(placement_document(placement, **context))
-    elif not arguments.quiet:
-        _print(_table(placement, output, size, arguments.verbose))
+    context = {
+        "command": arguments.command_name,
+        "source": arguments.source,
+        "options": _options(arguments),
+        "output": {"path": output, "bytes": size} if output else None,
+    }
+    return Result(placement_document(placement, **context), lambda: _table(placement, output, size, arguments.verbose))
 
 
 def _table(placement: Placement, output: str | None, size: int, verbose: bool) -> str:
@@ -155,10 +165,6 @@ def _table(placement: Placement, output: str | None, size: int, verbose: bool) -
     with console.capture() as capture:
         console.print(placement_report(placement, written=written, verbose=verbose))
     return "\n".join(line.rstrip() for line in capture.get().rstrip().split("\n"))
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    _print(json.dumps(document, indent=2))
 
 
 def _print(text: str) -> None:
@@ -192,13 +198,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"coreproof {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    lower = _command(commands, "lower", _lower, "lower a model and write a .pte for the ExecuTorch runtime")
+    lower = _command(commands, "lower", _lower_and_report, "lower a model and write a .pte for the ExecuTorch runtime")
     lower.add_argument("-o", "--output", required=True, metavar="FILE.pte", help="the file to write")
-    _command(commands, "plan", _plan, "show what would run where, without converting")
+    _command(commands, "plan", _plan_and_report, "show what would run where, without converting")
+    cli_runtime.add_commands(commands, _EXIT_CODES)
     return parser
 
 
-def _command(commands: Any, name: str, run: Callable[..., Placement], summary: str) -> argparse.ArgumentParser:
+def _command(commands: Any, name: str, run: Callable[..., Result], summary: str) -> argparse.ArgumentParser:
     """Add a command with the arguments that all commands share."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,

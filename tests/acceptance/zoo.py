@@ -1,6 +1,7 @@
 """Lowers every model of a zoo, each in a process of its own, and prints one row a model and precision.
 
     python tests/acceptance/zoo.py --zoo path/to/zoo.py [--only NAME ...] [--precision float16 float32] [--json FILE]
+        [--table FILE]
 
 The zoo is a Python file with `ZOO`, a dict of functions that return
 `(module, inputs, dynamic_shapes)`. With `--json` the rows are kept in a file
@@ -66,6 +67,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="the models to run (all)")
     parser.add_argument("--precision", nargs="+", choices=("float16", "float32"), default=["float16", "float32"])
     parser.add_argument("--json", type=Path, help="file that keeps the rows; rows already there are not run again")
+    parser.add_argument("--table", type=Path, help="file to write the rows to as a Markdown table")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (2)")
     parser.add_argument("--timeout", type=float, default=900, help="seconds a model may take (900)")
     parser.add_argument("--memory", type=float, default=10, help="GiB of address space a process may use (10)")
@@ -98,6 +100,8 @@ def main() -> int:
     chosen = [row for row in rows if row.model in names and row.precision in options.precision]
     chosen.sort(key=lambda row: (known.index(row.model), row.precision))
     report(chosen)
+    if options.table:
+        options.table.write_text(table(chosen), encoding="utf-8")
     return 0 if all(row.acceptable for row in chosen) else 1
 
 
@@ -216,10 +220,19 @@ def difference(expected: Any, got: list) -> float:
 
 def draws_random_numbers(program: Any) -> bool:
     """Whether the model samples, so that no two runs have the same values (`difference` is then not measured)."""
+    return any(is_random(node) for node in program.graph.nodes)
+
+
+def is_random(node: Any) -> bool:
+    """Whether the node draws numbers; attention and dropout have torch's tag for it even where they drop nothing."""
     import torch
 
-    random = torch.Tag.nondeterministic_seeded
-    return any(random in getattr(node.target, "tags", ()) for node in program.graph.nodes)
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    given = dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False)) | node.kwargs
+    if "scaled_dot_product" in node.target._schema.name:
+        return bool(given.get("dropout_p", 0))
+    return bool(given.get("train", True))
 
 
 def any_bfloat16(program: Any) -> bool:
@@ -265,6 +278,33 @@ def report(rows: list[Row]) -> None:
     exported = [row for row in rows if row.exported]
     passed = sum(row.passed for row in exported)
     print(f"\n{len(rows)} rows, {len(exported)} exported, {passed} of those lowered with a kernel for every CPU op")
+
+
+def table(rows: list[Row]) -> str:
+    """The rows in Markdown: delegates, share on Core ML, difference from eager, and what runs on the CPU and why."""
+    lines = [
+        "# What becomes of real models",
+        "",
+        "Written by `python tests/acceptance/zoo.py --zoo ZOO --table docs/zoo.md`. Ops: those on Core ML of all.",
+        "Difference: the largest between eager torch and the lowered graph (a delegate runs its edge program), over",
+        "the largest eager value; models that sample have none.",
+        "",
+        "| model | precision | delegates | ops | share | difference | on the CPU |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        if row.error:
+            lines.append(f"| {row.model} | {row.precision} | | | | | {row.error.replace('|', '/')} |")
+            continue
+        refused = "; ".join(
+            f"{', '.join(f'{op} x{count}' for op, count in sorted(ops.items()))} [{rule}]"
+            for rule, _, ops in row.refusals
+        )
+        share = f"{row.on_coreml / row.nodes:.1%}" if row.nodes else ""
+        difference = "" if row.difference is None else f"{row.difference:.1e}"
+        cells = (row.model, row.precision, row.delegates, f"{row.on_coreml}/{row.nodes}", share, difference, refused)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,128 @@
+"""The commands of the reference runtime: `run`, `inspect`, `check`, `extract`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .report.console import Progress
+
+
+@dataclass
+class Result:
+    """What a command found: the JSON document, the text for a reader (made when asked for), and the exit code."""
+
+    document: dict[str, Any]
+    text: Callable[[], str]
+    exit_code: int = 0
+
+
+def add_commands(commands: Any, exit_codes: str) -> None:
+    """Add the runtime's commands to an argparse parser's subcommands."""
+    run = _command(commands, "run", _run, "run a Core ML program on this machine", exit_codes)
+    given = run.add_mutually_exclusive_group(required=True)
+    given.add_argument(
+        "--inputs",
+        nargs="+",
+        metavar="[NAME=]FILE",
+        help="an .npz with all inputs by name, or one .npy, .pt (tensors only) or image file for each input",
+    )
+    given.add_argument("--random", action="store_true", help="seeded random inputs of the declared shapes")
+    run.add_argument("-o", "--output", metavar="FILE.npz", help="file for the outputs, by name")
+    run.add_argument("--function", metavar="NAME", help="function of a model that has several")
+    run.add_argument("--steps", type=_positive, default=1, help="calls in sequence, states kept (default 1)")
+    run.add_argument("--mode", choices=("declared", "exact"), default="declared", help="see the README (declared)")
+    run.add_argument("--seed", type=int, default=0, help="of --random and of random ops (default 0)")
+    _command(commands, "inspect", _inspect, "show what a Core ML program holds", exit_codes)
+    _command(commands, "check", _check, "find what Apple's runtime would refuse or get wrong", exit_codes)
+
+
+def _command(
+    commands: Any, name: str, run: Callable[..., Result], summary: str, exit_codes: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=exit_codes,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=run, command_name=name)
+    parser.add_argument("file", metavar="FILE", help="an .mlpackage folder, an .mlmodel with an ML Program, or a .pte")
+    parser.add_argument("--json", action="store_true", help="print a JSON document")
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-v", "--verbose", action="store_true", help="show logs and tracebacks")
+    volume.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} steps; expected at least 1")
+    return number
+
+
+def _run(arguments: argparse.Namespace, progress: Progress) -> Result:
+    from .files import check_output_path, write_atomically
+    from .report.runtime import outputs_text
+    from .runtime import load
+    from .runtime.given import archive_of, inputs_from_files, random_inputs
+
+    if arguments.output:
+        check_output_path(arguments.output, ".npz")
+    progress("loading the program")
+    model = load(arguments.file, mode=arguments.mode)
+    function = model.function(arguments.function)
+    if arguments.random:
+        data = random_inputs(function, arguments.seed)
+    else:
+        data = inputs_from_files(function, arguments.inputs)
+    state = model.make_state(arguments.function)
+    outputs: dict[str, Any] = {}
+    for step in range(arguments.steps):
+        progress(f"running step {step + 1} of {arguments.steps}")
+        outputs = model.predict(data, state, function_name=arguments.function, seed=arguments.seed)
+    if arguments.output:
+        write_atomically(arguments.output, archive_of(outputs))
+    document = {
+        "command": "run",
+        "file": arguments.file,
+        "mode": arguments.mode,
+        "output": arguments.output,
+        "outputs": {name: {"type": _type(value), "shape": _shape(value)} for name, value in outputs.items()},
+    }
+    return Result(document, lambda: outputs_text(outputs, arguments.output))
+
+
+def _inspect(arguments: argparse.Namespace, progress: Progress) -> Result:
+    from .report.runtime import inspection_text
+    from .runtime import read_program
+    from .runtime.inspect import inspect
+
+    progress("loading the program")
+    found = inspect(read_program(arguments.file))
+    return Result({"command": "inspect", "file": arguments.file, **found}, lambda: inspection_text(found))
+
+
+def _check(arguments: argparse.Namespace, progress: Progress) -> Result:
+    from dataclasses import asdict
+
+    from .report.runtime import findings_text
+    from .runtime import check, read_program
+
+    progress("loading the program")
+    findings = check(read_program(arguments.file))
+    document = {"command": "check", "file": arguments.file, "findings": [asdict(one) for one in findings]}
+    return Result(document, lambda: findings_text(findings), exit_code=1 if findings else 0)
+
+
+def _type(value: Any) -> str:
+    return str(getattr(value, "dtype", type(value).__name__))
+
+
+def _shape(value: Any) -> list[int]:
+    return list(getattr(value, "shape", ()))
