@@ -27,16 +27,24 @@ from typing import Any, get_type_hints
 import torch
 
 from ...errors import ModelError
-from .convert import Tensors
+from .convert import Tensors, Values
 
 FAMILIES = (
     "activation",
     "attention",
+    "classify",
+    "compression",
+    "control_flow",
     "conv",
+    "detection",
     "elementwise",
+    "image_resizing",
     "linear",
     "normalization",
     "pool",
+    "quantization",
+    "random",
+    "recurrent",
     "reduction",
     "scatter_gather",
     "states",
@@ -159,7 +167,7 @@ def find_op(op: str, opset: str, where: str) -> OpFunction:
     """
     versions = all_ops().get(op)
     if versions is None:
-        raise ModelError(f"{where}: no op of this name is in Core ML's specification that coremltools 9.0 has")
+        raise ModelError(f"{where}: no op of this name is in Core ML's specification (coremltools 9.0)")
     if opset not in OPSETS:
         raise ModelError(f"{where}: unknown opset {opset!r}; expected one of {', '.join(OPSETS)}")
     for suffix in reversed(_SUFFIXES[: OPSETS.index(opset) + 1]):
@@ -178,5 +186,12 @@ def _described(name: str, function: Callable) -> OpFunction:
             continue
         kind = hints[parameter.name]
         required = parameter.default is inspect.Parameter.empty
-        parameters[parameter.name] = Parameter(kind, required, kind == Tensors)
-    return OpFunction(function, parameters, frozenset(extras), name in MOVES_DATA, no_result=name in NO_RESULT)
+        parameters[parameter.name] = Parameter(kind, required, kind in (Tensors, Values))
+    return OpFunction(
+        function,
+        parameters,
+        frozenset(extras),
+        name in MOVES_DATA,
+        hints.get("return") is not object,
+        name in NO_RESULT,
+    )

@@ -12,7 +12,7 @@ def clamped_relu(x: Tensor, alpha: float, beta: float) -> Tensor:
     return torch.where(x >= 0, x, alpha * x).clamp(max=beta)
 
 
-def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+def elu(x: Tensor, alpha: float) -> Tensor:
     """x for x > 0, alpha * (exp(x) - 1) otherwise"""
     return torch.where(x > 0, x, alpha * torch.expm1(x))
 
@@ -30,12 +30,12 @@ def _known(mode: str) -> str:
     return mode
 
 
-def leaky_relu(x: Tensor, alpha: float = 0.01) -> Tensor:
+def leaky_relu(x: Tensor, alpha: float) -> Tensor:
     """x for x >= 0, alpha * x below"""
     return torch.where(x >= 0, x, alpha * x)
 
 
-def linear_activation(x: Tensor, alpha: float, beta: float = 0.0) -> Tensor:
+def linear_activation(x: Tensor, alpha: float, beta: float) -> Tensor:
     """alpha * x + beta"""
     return alpha * x + beta
 
@@ -60,7 +60,7 @@ def relu6(x: Tensor) -> Tensor:
     return F.relu6(x)
 
 
-def scaled_tanh(x: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
+def scaled_tanh(x: Tensor, alpha: float, beta: float) -> Tensor:
     """alpha * tanh(beta * x)"""
     return alpha * torch.tanh(beta * x)
 
@@ -70,7 +70,7 @@ def sigmoid(x: Tensor) -> Tensor:
     return torch.sigmoid(x)
 
 
-def sigmoid_hard(x: Tensor, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+def sigmoid_hard(x: Tensor, alpha: float, beta: float) -> Tensor:
     """min(max(alpha * x + beta, 0), 1)"""
     return (alpha * x + beta).clamp(0, 1)
 
@@ -100,6 +100,6 @@ def softsign(x: Tensor) -> Tensor:
     return F.softsign(x)
 
 
-def thresholded_relu(x: Tensor, alpha: float = 1.0) -> Tensor:
+def thresholded_relu(x: Tensor, alpha: float) -> Tensor:
     """x for x >= alpha, 0 below"""
     return torch.where(x >= alpha, x, torch.zeros((), dtype=x.dtype))

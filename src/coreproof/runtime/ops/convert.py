@@ -16,6 +16,7 @@ Ints: TypeAlias = list[int]
 Floats: TypeAlias = list[float]
 Bools: TypeAlias = list[bool]
 Strings: TypeAlias = list[str]
+Values: TypeAlias = list[Any]  # of a variadic operand whose values may be lists
 
 _MANY = 4096  # a list operand (axes, sizes) is short; a longer one is a broken file
 

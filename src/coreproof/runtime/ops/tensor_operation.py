@@ -12,7 +12,7 @@ from .convert import Ints, Tensors
 
 def argsort(x: Tensor, axis: int = -1, ascending: bool = False) -> Tensor:
     """The indices that order an axis; equal values keep their order"""
-    return torch.argsort(x, axis, descending=not ascending, stable=True)
+    return torch.argsort(x, dim=axis, descending=not ascending, stable=True)
 
 
 def band_part(x: Tensor, lower: int = -1, upper: int = -1) -> Tensor:
@@ -173,7 +173,7 @@ def topk_ios16(
     k = size if k == -1 else k
     if not 0 <= k <= size:
         raise ValueError(f"k is {k}; axis {axis} has {size} entries")
-    values, indices = torch.sort(x, axis, descending=not ascending, stable=True)
+    values, indices = torch.sort(x, dim=axis, descending=not ascending, stable=True)
     found = [values.narrow(axis, 0, k), indices.narrow(axis, 0, k)]
     return found if return_indices else found[:1]
 
