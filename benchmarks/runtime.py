@@ -10,8 +10,10 @@ first run, and the time of chains of 1,000 and 10,000 ops.
 from __future__ import annotations
 
 import argparse
+import logging
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +96,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
     print(f"{'model':14} {'mode':9} {'runtime / eager (ms)':>22} {'ratio':>6} {'limit':>6}")
     for name, (model, inputs) in {"resnet50": (ResNet().eval(), (torch.randn(1, 3, 224, 224),))}.items():
         compare(name, model, inputs, arguments.rounds)
@@ -119,8 +123,9 @@ def runner(model: nn.Module, inputs: tuple, mode: str, precision: str) -> Callab
     from coreproof import lower
     from coreproof.runtime import load
 
-    lowered = lower(model, inputs, compute_precision=precision)
-    delegates = load(lowered.pte).delegates
+    lowered = lower(model, inputs, compute_precision=precision, mutable_buffer_state="always")
+    graph_module = lowered.edge_program_manager.exported_program().graph_module
+    delegates = [one.processed_bytes for name, one in graph_module.named_children() if name.startswith("lowered_")]
     if len(delegates) != 1:
         raise SystemExit(f"expected one delegate, got {len(delegates)}")
     loaded = load(delegates[0], mode=mode)

@@ -69,13 +69,13 @@ def _positive(text: str) -> int:
 def _run(arguments: argparse.Namespace, progress: Progress) -> Result:
     from .files import check_output_path, write_atomically
     from .report.runtime import outputs_text
-    from .runtime import load
+    from .runtime import Model, read_program
     from .runtime.given import archive_of, inputs_from_files, random_inputs
 
     if arguments.output:
         check_output_path(arguments.output, ".npz")
     progress("loading the program")
-    model = load(arguments.file, mode=arguments.mode)
+    model = Model(read_program(arguments.file), arguments.mode)
     function = model.function(arguments.function)
     if arguments.random:
         data = random_inputs(function, arguments.seed)

@@ -6,5 +6,6 @@ from .check import Finding, check
 from .coremltools_predict import coremltools_predict
 from .load import load, read_program
 from .model import Model, ModelState
+from .pte import PteProgram
 
-__all__ = ["Finding", "Model", "ModelState", "check", "coremltools_predict", "load", "read_program"]
+__all__ = ["Finding", "Model", "ModelState", "PteProgram", "check", "coremltools_predict", "load", "read_program"]

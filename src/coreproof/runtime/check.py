@@ -171,9 +171,11 @@ def _operand_types(scope: _Scope) -> Iterator[Finding]:
         usable = [v for v in versions or () if int(v) <= _needed(scope.function.opset)]
         if not versions or not usable:
             continue
-        known = versions[max(usable)].input_spec.input_types
+        definition = versions[max(usable)]
+        known = definition.input_spec.input_types
         for operand, given in operation.inputs.items():
-            domain = getattr(known.get(operand), "type_domain", None)
+            shared = getattr(known.get(operand), "type_domain_id", None)
+            domain = definition.type_domains[shared] if shared else getattr(known.get(operand), "type_domain", None)
             if not domain:
                 continue
             allowed = {types.builtin_to_string(one) for one in domain}

@@ -89,12 +89,15 @@ class Interpreter:
             if name not in defined:
                 raise ModelError(f"output {name!r} of a block of function {self.function.name!r} is made by no op")
         last = _last_reads(live)
-        inner = {value.name for operation in live for value in operation.outputs}
+        ending: dict[int, set[str]] = {}
+        for name, number in last.items():
+            ending.setdefault(number, set()).add(name)
+        inner = {value.name for operation in live for value in operation.outputs} - keep
         steps = []
         before: set[str] = set(outer) | {value.name for value in block.inputs}
         for number, operation in enumerate(live):
             made = {value.name for value in operation.outputs}
-            dead = {name for name, at in last.items() if at == number and name in inner and name not in keep}
+            dead = ending.get(number, set()) & inner
             dead |= {name for name in made if name not in last and name not in keep}
             steps.append(self._step(operation, tuple(sorted(dead))))
             before |= made

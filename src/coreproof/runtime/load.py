@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from coremltools.converters.mil.mil import Program as MILProgram
 from coremltools.models import MLModel
@@ -16,22 +16,54 @@ from .interpreter import Mode
 from .ir import Program
 from .model import Model
 from .package import Flattened, Folder, blobs, is_flattened, read_package
+from .pte import PteProgram, is_pte
 
 
-def load(source: Any, *, mode: Mode = "declared") -> Model:
+@overload
+def load(source: MLModel | MILProgram, *, mode: Mode = "declared") -> Model: ...
+
+
+@overload
+def load(
+    source: Any, *, mode: Mode = "declared", external: tuple[str | os.PathLike[str] | bytes, ...] = ()
+) -> Model | PteProgram: ...
+
+
+def load(
+    source: Any, *, mode: Mode = "declared", external: tuple[str | os.PathLike[str] | bytes, ...] = ()
+) -> Model | PteProgram:
     """A model that runs on this machine.
 
     Args:
         source: path of a `.mlpackage` folder or of a `.mlmodel` file with an ML Program, the bytes of a Core ML
-            delegate, a `coremltools.models.MLModel`, or a MIL `Program` (before or after its passes).
+            delegate, a `coremltools.models.MLModel`, or a MIL `Program` (before or after its passes); or path or
+            bytes of a whole ExecuTorch `.pte`, which gives a `PteProgram`.
         mode: `declared` rounds each result once to its declared type, `exact` computes in float32 throughout.
+        external: paths or bytes of the `.ptd` files that a `.pte` keeps data in.
 
     Raises:
         UnsupportedFileError: a compiled model, a neural network, or another kind of model.
         ModelError: the file is broken.
         InputError: there is no such file, or `source` is something else.
     """
+    data = _pte_bytes(source)
+    if data is not None:
+        return PteProgram(data, external=external, mode=mode)
     return Model(read_program(source), mode)
+
+
+def _pte_bytes(source: Any) -> bytes | memoryview | None:
+    """The bytes of a `.pte`; None where the source is something else."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = memoryview(source)
+        return data if is_pte(data) else None
+    if not isinstance(source, (str, os.PathLike)) or not Path(source).is_file():
+        return None
+    with Path(source).open("rb") as file:
+        if not is_pte(file.read(8)):
+            return None
+        file.seek(0)
+        return file.read()
 
 
 def read_program(source: Any) -> Program:
@@ -64,6 +96,8 @@ def _from_path(path: Path) -> Program:
 
 
 def _from_bytes(data: memoryview) -> Program:
+    if is_pte(data):
+        raise UnsupportedFileError("this is a whole .pte program; expected one Core ML model, such as a delegate of it")
     if not is_flattened(data):
         raise ModelError("these bytes are no Core ML delegate: no list of files at their end")
     files = Flattened(data)

@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from ..blob import unpacked
+from ..dtypes import element_type
 from ..memory import require_elements
 from .convert import Ints
 
@@ -33,22 +35,23 @@ def constexpr_cast_ios16(source_val: Tensor, output_dtype: str) -> Tensor:
     return source_val
 
 
+_TABLES = {2: 1, 4: 2, 8: 3, 16: 4, 64: 6, 256: 8}  # bits of an index into a table, by its entries
+
+
 def _unpacked(packed: Tensor, bits: int, count: int) -> Tensor:
     """Indices of `bits` bits from bytes, the least significant bit first."""
-    each = (packed.to(torch.int64)[:, None] >> torch.arange(8)) & 1
-    flat = each.reshape(-1)
-    if flat.numel() < bits * count:
+    if packed.numel() * 8 < bits * count:
         raise ValueError(f"{packed.numel()} bytes hold fewer than {count} entries of {bits} bits")
-    return (flat[: bits * count].reshape(count, bits) << torch.arange(bits)).sum(-1)
+    return unpacked(memoryview(packed.contiguous().numpy()), 0, count, element_type(f"uint{bits}"))
 
 
 def constexpr_lut_to_dense_ios16(indices: Tensor, lut: Tensor, shape: Ints) -> Tensor:
     """lut[index] for packed indices of log2(entries) bits"""
     require_elements(shape, "constexpr_lut_to_dense")
-    bits = int(math.log2(lut.numel()))
-    if 1 << bits != lut.numel():
-        raise ValueError(f"a table of {lut.numel()} entries; expected a power of 2")
-    return lut.reshape(-1)[_unpacked(indices.reshape(-1), bits, math.prod(shape))].reshape(shape)
+    if lut.numel() not in _TABLES:
+        raise ValueError(f"a table of {lut.numel()} entries; expected one of {', '.join(map(str, _TABLES))}")
+    places = _unpacked(indices.reshape(-1), _TABLES[lut.numel()], math.prod(shape))
+    return lut.reshape(-1)[places.to(torch.int32)].reshape(shape)
 
 
 def constexpr_sparse_to_dense_ios16(nonzero_data: Tensor, mask: Tensor, shape: Ints) -> Tensor:

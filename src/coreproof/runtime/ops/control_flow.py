@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..dtypes import element_type
 from ..memory import require_elements
 from .convert import Values
 
@@ -40,10 +41,14 @@ def make_list(
     dynamic_length: bool = True,
     dtype: str = "fp32",
 ) -> object:
-    """A list of empty places"""
+    """A list of zeros; elements whose shape is not known yet are absent until they are written"""
     if not 0 <= init_length <= _MAX_LENGTH:
         raise ValueError(f"init_length {init_length}; expected 0 to {_MAX_LENGTH}")
-    return [None] * init_length
+    sizes = [int(one) if isinstance(one, Tensor) and one.numel() == 1 else -1 for one in elem_shape]
+    if -1 in sizes:
+        return [None] * init_length
+    require_elements([init_length, *sizes], "make_list")
+    return [torch.zeros(sizes, dtype=element_type(dtype).carrier)] * init_length
 
 
 def list_length(ls: list) -> Tensor:
@@ -60,10 +65,10 @@ def list_read(ls: list, index: int) -> object:
 
 
 def list_write(ls: list, index: int, value: Tensor) -> object:
-    """The list with the value at the index; it grows up to there"""
+    """The list with the value at the index; it grows up to there with zeros"""
     if not 0 <= index <= _MAX_LENGTH:
         raise ValueError(f"index {index}; expected 0 to {_MAX_LENGTH}")
-    longer = list(ls) + [None] * (index + 1 - len(ls))
+    longer = list(ls) + [torch.zeros_like(value)] * (index + 1 - len(ls))
     longer[index] = value
     return longer
 

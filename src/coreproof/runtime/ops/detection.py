@@ -43,7 +43,7 @@ def _kept(boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: 
     order = torch.argsort(best, descending=True, stable=True)
     kept: list[int] = []
     for index in order.tolist():
-        if best[index] < score_threshold:
+        if kept and best[index] < score_threshold:  # the best box is always kept, as Apple's own reference does
             break
         rivals = [one for one in kept if not per_class or classes[one] == classes[index]]
         if not rivals or bool((_overlap(boxes[index], boxes[rivals]) <= iou_threshold).all()):
@@ -57,7 +57,7 @@ def _overlap(box: Tensor, others: Tensor) -> Tensor:
     high = torch.minimum(box[:2] + box[2:] / 2, others[:, :2] + others[:, 2:] / 2)
     common = (high - low).clamp(min=0).prod(-1)
     union = box[2:].prod() + others[:, 2:].prod(-1) - common
-    return common / union
+    return torch.nan_to_num(common / union, nan=0.0)  # two boxes without area
 
 
 def _filled(values: Tensor, count: int, fill: int) -> Tensor:

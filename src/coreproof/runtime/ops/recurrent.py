@@ -14,7 +14,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "hard_sigmoid": lambda x: (0.2 * x + 0.5).clamp(0, 1),
     "sigmoid_hard": lambda x: (0.2 * x + 0.5).clamp(0, 1),
-    "scaled_tanh": lambda x: 1.7159 * torch.tanh(2 / 3 * x),
+    "scaled_tanh": torch.tanh,  # its scales have no operand here, and default to 1
     "linear": lambda x: x,
 }
 
@@ -31,11 +31,9 @@ def _steps(x: Tensor, direction: str) -> list[Tensor]:
     return list(x if direction == "forward" else x.flip(0))
 
 
-def _hidden(steps: list[Tensor], direction: str, output_sequence: bool) -> Tensor:
-    """Every step in the order of x, or the one computed last."""
-    if not output_sequence:
-        return steps[-1][None]
-    return torch.stack(steps if direction == "forward" else steps[::-1])
+def _hidden(steps: list[Tensor], output_sequence: bool) -> Tensor:
+    """Every step in the order of computation (a reversed layer's first is x's last), or the one computed last."""
+    return torch.stack(steps) if output_sequence else steps[-1][None]
 
 
 def rnn(
@@ -53,7 +51,7 @@ def rnn(
     for step in _steps(x, direction):
         h = act(F.linear(step, weight_ih, bias) + F.linear(h, weight_hh))
         found.append(h)
-    return [_hidden(found, direction, output_sequence), h]
+    return [_hidden(found, output_sequence), h]
 
 
 def gru(
@@ -103,7 +101,7 @@ def gru_ios18(
             o = act(from_output + F.linear(r * h, output_row, output_bias))
         h = (1 - z) * o + z * h
         found.append(h)
-    return [_hidden(found, direction, output_sequence), h]
+    return [_hidden(found, output_sequence), h]
 
 
 def lstm(
@@ -142,6 +140,7 @@ def lstm(
         x, initial_h[:, size:], initial_c[:, size:], weight_ih_back, weight_hh_back, bias_back, peephole_back,
         "reverse", output_sequence, acts, clip,
     )  # fmt: skip
+    back[0] = back[0].flip(0)  # only here do both directions follow the order of x
     return [torch.cat(pair, -1) for pair in zip(forth, back, strict=True)]
 
 
@@ -172,4 +171,4 @@ def _lstm_one_way(
             c = c.clamp(-clip, clip)
         h = inner(from_o + c * peep_o) * outer(c)
         found.append(h)
-    return [_hidden(found, direction, output_sequence), h, c]
+    return [_hidden(found, output_sequence), h, c]

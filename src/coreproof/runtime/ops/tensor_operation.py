@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,6 +25,8 @@ def band_part(x: Tensor, lower: int = -1, upper: int = -1) -> Tensor:
 
 def concat(values: Tensors, axis: int, interleave: bool = False) -> Tensor:
     """The values one after another along an axis, or entry by entry in turn"""
+    if values[0].dim() == 0:
+        return torch.stack(values)
     if not interleave:
         return torch.cat(values, axis)
     axis = axis % values[0].dim()
@@ -33,9 +37,9 @@ def cumsum(x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool = Fa
     """Running sums along an axis; exclusive: without the entry itself; reverse: from the end"""
     x = x.flip(axis) if reverse else x
     total = torch.cumsum(x, axis)
-    total = total - x if exclusive and not x.dtype.is_floating_point else total
-    if exclusive and x.dtype.is_floating_point:
-        total = torch.cat([torch.zeros_like(total.narrow(axis, 0, 1)), total.narrow(axis, 0, x.shape[axis] - 1)], axis)
+    if exclusive:  # not total - x, which is nan where x is infinite
+        first = total.new_zeros([1 if i == axis % x.dim() else size for i, size in enumerate(x.shape)])
+        total = torch.cat([first, total], axis).narrow(axis, 0, x.shape[axis])
     return total.flip(axis) if reverse else total
 
 
@@ -54,10 +58,7 @@ def fill_like_ios16(ref_tensor: Tensor, value: Tensor | None = None) -> Tensor:
 def flatten2d(x: Tensor, axis: int = 1) -> Tensor:
     """Two dimensions: those before the axis, and the rest"""
     axis = axis if axis >= 0 else axis + x.dim()
-    rows = 1
-    for size in x.shape[:axis]:
-        rows *= size
-    return x.reshape(rows, -1)
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
 def identity(x: object) -> object:
@@ -93,7 +94,7 @@ _PAD_MODES = {"reflect": "reflect", "replicate": "replicate"}
 def pad(x: Tensor, pad: Ints, mode: str = "constant", constant_val: Tensor | None = None) -> Tensor:
     """The last dimensions longer by pad[2i] before and pad[2i + 1] after"""
     count = len(pad) // 2
-    if len(pad) % 2 or count > x.dim():
+    if len(pad) % 2 or count > x.dim() or any(amount < 0 for amount in pad):
         raise ValueError(f"pad {pad} for shape {list(x.shape)}")
     pairs = [(pad[2 * i], pad[2 * i + 1]) for i in range(count)]
     sizes = [s + a + b for s, (a, b) in zip(x.shape[x.dim() - count :], pairs, strict=True)]
@@ -105,14 +106,14 @@ def pad(x: Tensor, pad: Ints, mode: str = "constant", constant_val: Tensor | Non
     if mode not in _PAD_MODES:
         raise ValueError(f"unknown mode {mode!r}; expected constant, reflect or replicate")
     for axis, (before, after) in enumerate(pairs, x.dim() - count):
-        x = _reached(x, axis, before, after, mode)
+        x = _reached(x, axis, before, after, mode) if before or after else x
     return x
 
 
 def _reached(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
     """One axis extended by its mirrored or its outermost entries."""
     size = x.shape[axis]
-    if min(before, after) < 0 or (mode == "reflect" and max(before, after) >= size) or not size:
+    if (mode == "reflect" and max(before, after) >= size) or not size:
         raise ValueError(f"cannot pad axis {axis} of size {size} by {before} and {after} with mode {mode}")
     positions = torch.arange(-before, size + after)
     if mode == "replicate":
@@ -128,8 +129,11 @@ def range_1d(end: Tensor, start: Tensor, step: Tensor) -> Tensor:
     first, last, by = (one.reshape(()).item() for one in (start, end, step))
     if by == 0 or any(value != value or value in (float("inf"), float("-inf")) for value in (first, last, by)):
         raise ValueError(f"range from {first} to {last} by {by}")
-    require_elements([max(0, int((last - first) / by) + 1)], "range_1d")
-    return torch.arange(first, last, by, dtype=start.dtype) if (last - first) / by > 0 else start.new_empty(0)
+    # The count is rounded as the values are: 0.3 / 0.1 is 3 in float32, and a little more than 3 in float64.
+    steps = ((end - start) / step).ceil().item() if start.dtype.is_floating_point else -((first - last) // by)
+    count = max(0, int(steps))
+    require_elements([count], "range_1d")
+    return start.reshape(()) + torch.arange(count, dtype=start.dtype) * step.reshape(())
 
 
 def shape(x: Tensor) -> Tensor:

@@ -6,7 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..memory import require_elements
 from .convert import Bools, Ints, Tensors
+
+
+def _axis(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} for rank {rank}")
+    return axis % rank
 
 
 def depth_to_space(x: Tensor, block_size: int) -> Tensor:
@@ -32,12 +39,13 @@ def batch_to_space(x: Tensor, block_shape: Ints, crops: Tensor) -> Tensor:
     blocks = x.reshape(b0, b1, n // (b0 * b1), channels, height, width)
     whole = blocks.permute(2, 3, 4, 0, 5, 1).reshape(n // (b0 * b1), channels, height * b0, width * b1)
     (top, bottom), (left, right) = crops.tolist()
-    return whole[:, :, top : height * b0 - bottom, left : width * b1 - right]
+    return whole.narrow(2, top, height * b0 - top - bottom).narrow(3, left, width * b1 - left - right)
 
 
 def space_to_batch(x: Tensor, block_shape: Ints, paddings: Tensor) -> Tensor:
     """[n, C, H, W], padded with zeros, to [n * prod(block), C, H / b0, W / b1]"""
     (top, bottom), (left, right) = paddings.tolist()
+    require_elements([*x.shape[:2], x.shape[2] + top + bottom, x.shape[3] + left + right], "space_to_batch")
     padded = F.pad(x, [left, right, top, bottom])
     n, channels, height, width = padded.shape
     b0, b1 = block_shape
@@ -58,25 +66,19 @@ def pixel_unshuffle_ios16(x: Tensor, downscale_factor: int) -> Tensor:
 def expand_dims(x: Tensor, axes: Ints) -> Tensor:
     """Sizes of 1 at axes of the result"""
     rank = x.dim() + len(axes)
-    for axis in sorted(axis % rank for axis in axes):
+    for axis in sorted(_axis(axis, rank) for axis in axes):
         x = x.unsqueeze(axis)
     return x
 
 
 def squeeze(x: Tensor, axes: Ints | None = None) -> Tensor:
-    """Without the axes, whose sizes are 1; none given: all such"""
-    if axes is None:
-        return x.squeeze()
-    for axis in sorted((axis % x.dim() for axis in axes), reverse=True):
-        if x.shape[axis] != 1:
-            raise ValueError(f"axis {axis} of shape {list(x.shape)} is not of size 1")
-        x = x.squeeze(axis)
-    return x
+    """Without those of the axes whose sizes are 1; none given: all such"""
+    return x.squeeze() if axes is None else x.squeeze([_axis(axis, x.dim()) for axis in axes])
 
 
 def reshape(x: Tensor, shape: Ints) -> Tensor:
     """The same values in another shape; 0 keeps x's size there, -1 takes what is left"""
-    if 0 in shape and x.numel():
+    if 0 in shape and (x.numel() or len(shape) == x.dim()):
         if len(shape) != x.dim():
             raise ValueError(f"shape {shape} has zeros and another rank than x, {list(x.shape)}")
         shape = [have if want == 0 else want for have, want in zip(x.shape, shape, strict=True)]
@@ -85,7 +87,7 @@ def reshape(x: Tensor, shape: Ints) -> Tensor:
 
 def reshape_ios17(x: Tensor, shape: Ints) -> Tensor:
     """As before; zeros match x's sizes counted from the right, and are 1 beyond them"""
-    if 0 in shape and x.numel():
+    if 0 in shape and (x.numel() or len(shape) == x.dim()):
         padded = [1] * max(0, len(shape) - x.dim()) + list(x.shape)[max(0, x.dim() - len(shape)) :]
         shape = [have if want == 0 else want for have, want in zip(padded, shape, strict=True)]
     return x.reshape(shape)
@@ -107,6 +109,8 @@ def reverse(x: Tensor, axes: Ints | None = None) -> Tensor:
 def reverse_sequence(x: Tensor, lengths: Tensor, seq_axis: int = 0, batch_axis: int = 0) -> Tensor:
     """For each entry of the batch axis, the first `length` entries of the sequence axis in reverse"""
     moved = x.movedim((batch_axis, seq_axis), (0, 1)).clone()
+    if bool((lengths < 0).any() or (lengths > x.shape[seq_axis]).any()):
+        raise ValueError(f"lengths {lengths.tolist()} for a sequence of {x.shape[seq_axis]}")
     for entry, length in zip(moved, lengths.tolist(), strict=True):
         entry[: int(length)] = entry[: int(length)].flip(0)
     return moved.movedim((0, 1), (batch_axis, seq_axis))
@@ -138,12 +142,13 @@ def slice_update_ios18(
 ) -> Tensor:
     """x with the update in place of what slice_by_index takes"""
     where = _where(x, begin, end, stride, begin_mask, end_mask, squeeze_mask)
-    positions = _taken(torch.arange(x.numel()).reshape(x.shape), where)
-    if positions.numel() != update.numel() and update.dim():
-        raise ValueError(f"the update has shape {list(update.shape)}; expected {list(positions.shape)}")
-    flat = x.reshape(-1).clone()
-    flat[positions.reshape(-1)] = update.to(x.dtype).expand(positions.shape).reshape(-1)
-    return flat.reshape(x.shape)
+    forward, turned = _forward(x, where)
+    changed = x.clone(memory_format=torch.contiguous_format)
+    part = changed[forward]
+    if update.dim() and update.shape != part.shape:
+        raise ValueError(f"the update has shape {list(update.shape)}; expected {list(part.shape)}")
+    part.copy_(update.flip(turned) if turned and update.dim() else update)
+    return changed
 
 
 def _where(
@@ -164,9 +169,10 @@ def _where(
     where: list[slice | int] = []
     for axis in range(rank):
         if masks[2][axis]:
-            if not -x.shape[axis] <= begin[axis] < x.shape[axis]:
-                raise ValueError(f"begin {begin[axis]} lies outside axis {axis} of size {x.shape[axis]}")
-            where.append(begin[axis])
+            index = 0 if masks[0][axis] else begin[axis]
+            if not -x.shape[axis] <= index < x.shape[axis]:
+                raise ValueError(f"begin {index} lies outside axis {axis} of size {x.shape[axis]}")
+            where.append(index)
         else:
             first = None if masks[0][axis] else begin[axis]
             last = None if masks[1][axis] else end[axis]
@@ -175,7 +181,12 @@ def _where(
 
 
 def _taken(x: Tensor, where: list[slice | int]) -> Tensor:
-    """x[where]; torch has no negative steps, so those are turned round first."""
+    forward, turned = _forward(x, where)
+    return x[forward].flip(turned) if turned else x[forward]
+
+
+def _forward(x: Tensor, where: list[slice | int]) -> tuple[tuple[slice | int, ...], list[int]]:
+    """The same places with positive steps, as torch has no others, and the axes of x[places] to turn round."""
     forward: list[slice | int] = []
     turned = []
     kept = 0
@@ -187,8 +198,7 @@ def _taken(x: Tensor, where: list[slice | int]) -> Tensor:
         else:
             forward.append(one)
         kept += isinstance(one, slice)
-    taken = x[tuple(forward)]
-    return taken.flip(turned) if turned else taken
+    return tuple(forward), turned
 
 
 def slice_by_size(x: Tensor, begin: Ints, size: Ints) -> Tensor:
@@ -207,8 +217,10 @@ def slice_by_size(x: Tensor, begin: Ints, size: Ints) -> Tensor:
 
 def sliding_windows(x: Tensor, axis: int, size: int, stride: int = 1) -> Tensor:
     """Windows of an axis: its size becomes the number of windows, their size a new axis after it"""
-    axis = axis % x.dim()
-    return x.unfold(axis, size, stride).movedim(-1, axis + 1)
+    axis = _axis(axis, x.dim())
+    windows = x.unfold(axis, size, stride).movedim(-1, axis + 1)
+    require_elements(windows.shape, "sliding_windows")
+    return windows
 
 
 def transpose(x: Tensor, perm: Ints) -> Tensor:

@@ -1,0 +1,142 @@
+"""Core ML delegates of a `.pte`, run by the reference runtime."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import ModelError, UnsupportedFileError
+from ..interpreter import Mode
+from ..ir import StateType, TensorType
+from ..model import Model
+from ..package import Flattened, is_flattened
+from .program import Delegate
+
+_BACKEND = "CoreMLBackend"
+_REFERENCE = b"CMJR"  # Core ML JSON reference: the model itself is named data, shared by several methods
+_METADATA = "metadata.json"
+
+
+class Loader:
+    """Makes delegates ready to run; a model that several methods share is read once.
+
+    Args:
+        named_data: of the program.
+        mode: as `coreproof.runtime.load` takes it.
+    """
+
+    def __init__(self, named_data: dict[str, memoryview], mode: Mode) -> None:
+        self._named = named_data
+        self._mode: Mode = mode
+        self._models: dict[str, tuple[Model, dict[str, Any]]] = {}
+
+    def load(self, delegate: Delegate, where: str) -> CoreMLDelegate:
+        """The delegate, with states of its own.
+
+        Raises:
+            UnsupportedFileError: it is another backend's.
+            ModelError: it is broken, or names data that the file does not have.
+        """
+        if delegate.id != _BACKEND:
+            raise UnsupportedFileError(
+                f"{where}: made for the backend {delegate.id!r}; the reference runtime runs {_BACKEND} only"
+            )
+        if bytes(delegate.data[: len(_REFERENCE)]) != _REFERENCE:
+            model, metadata = _read(delegate.data, self._mode, where)
+            return CoreMLDelegate(model, metadata, None, where)
+        reference = _json(bytes(delegate.data[len(_REFERENCE) :]), where)
+        key, function = reference.get("key"), reference.get("functionName")
+        if not isinstance(key, str) or key not in self._named:
+            raise ModelError(f"{where}: refers to the model {key!r}, which is not in the file's named data")
+        if key not in self._models:
+            self._models[key] = _read(self._named[key], self._mode, where)
+        model, metadata = self._models[key]
+        methods = metadata.get("methods")
+        if (
+            not isinstance(function, str)
+            or not isinstance(methods, dict)
+            or not isinstance(methods.get(function), dict)
+        ):
+            raise ModelError(f"{where}: the model's {_METADATA} describes no function {function!r}")
+        return CoreMLDelegate(model, methods[function], function, where)
+
+
+class CoreMLDelegate:
+    """A Core ML model as a delegate: operands by position, and states that live as long as it does."""
+
+    def __init__(self, model: Model, metadata: dict[str, Any], function: str | None, where: str) -> None:
+        self._model = model
+        self._function = model.function(function)
+        self._where = where
+        self.inputs = _names(metadata, "inputNames", where)
+        self.outputs = _names(metadata, "outputNames", where)
+        self._types = {value.name: value.type for value in self._function.inputs}
+        unknown = sorted(set(self.inputs) - set(self._types))
+        if unknown:
+            raise ModelError(f"{where}: its {_METADATA} names an input {unknown[0]!r} that the model does not have")
+        self._state = model.make_state(self._function.name) if self._has_states() else None
+
+    def _has_states(self) -> bool:
+        return any(isinstance(kind, StateType) for kind in self._types.values())
+
+    def reset(self) -> None:
+        """Set the states to zeros again."""
+        if self._state is not None:
+            self._state = self._model.make_state(self._function.name)
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs, in the model's dtypes; a scalar may come as one dimension of size 1.
+
+        Raises:
+            ModelError: the model is malformed, or does not make what its metadata names.
+        """
+        given = {name: self._given(name, tensor) for name, tensor in zip(self.inputs, inputs, strict=True)}
+        made = self._model.predict(given, self._state, function_name=self._function.name)
+        missing = [name for name in self.outputs if name not in made]
+        if missing:
+            raise ModelError(f"{self._where}: the model makes no output {missing[0]!r}, which its {_METADATA} names")
+        return [torch.as_tensor(made[name]) for name in self.outputs]
+
+    def _given(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """ExecuTorch's delegate converts the dtype at the border, and gives a scalar as one dimension."""
+        declared = self._types[name]
+        if not isinstance(declared, TensorType):
+            return tensor
+        if tensor.dim() == 0 and declared.shape == (1,):
+            tensor = tensor.reshape(1)
+        stored = declared.element.stored
+        return tensor if stored is None or tensor.dtype == stored else tensor.to(stored)
+
+
+def _read(data: memoryview, mode: Mode, where: str) -> tuple[Model, dict[str, Any]]:
+    from ..load import read_program
+
+    if not is_flattened(data):
+        raise ModelError(f"{where}: no Core ML model: no list of files at the end of its {len(data)} bytes")
+    files = Flattened(data)
+    found = [path for path in files.paths if posixpath.basename(path) == _METADATA and "mlpackage" not in path]
+    if not found:
+        raise ModelError(f"{where}: the delegate has no {_METADATA}")
+    metadata = _json(bytes(files.source(min(found, key=len))), where)
+    return Model(read_program(data), mode), metadata
+
+
+def _json(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{where}: its JSON is broken ({error})") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{where}: its JSON is a {type(found).__name__}; expected an object")
+    return found
+
+
+def _names(metadata: dict[str, Any], key: str, where: str) -> list[str]:
+    names = metadata.get(key)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ModelError(f"{where}: {key} in its {_METADATA} is no list of names")
+    return names
