@@ -51,7 +51,9 @@ def _command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(command=run, command_name=name)
-    parser.add_argument("file", metavar="FILE", help="an .mlpackage folder, an .mlmodel with an ML Program, or a delegate")
+    parser.add_argument(
+        "file", metavar="FILE", help="an .mlpackage folder, an .mlmodel with an ML Program, or a delegate"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON document")
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-v", "--verbose", action="store_true", help="show logs and tracebacks")

@@ -137,6 +137,13 @@ MOVES_DATA = frozenset(
         "sort",
         "non_zero",
         "shape",
+        "batch_to_space",
+        "flatten2d",
+        "list_gather",
+        "list_read",
+        "pixel_unshuffle",
+        "slice_update",
+        "space_to_batch",
     ]
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -11,4 +12,6 @@ def classify(probabilities: Tensor, classes: list) -> list[object]:
     labels = [one if isinstance(one, str) else int(one) for one in classes]
     if len(labels) != flat.numel():
         raise ValueError(f"{len(labels)} classes for {flat.numel()} probabilities")
-    return [labels[int(flat.argmax())], dict(zip(labels, flat.tolist(), strict=True))]
+    best = labels[int(flat.argmax())]
+    label = best if isinstance(best, str) else torch.tensor(best, dtype=torch.int64)
+    return [label, dict(zip(labels, flat.tolist(), strict=True))]

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ...errors import ModelError, UnsupportedFileError
-from ..interpreter import Mode
-from ..ir import StateType, TensorType
+from ..inputs import carried_inputs
+from ..interpreter import Interpreter, Mode
+from ..ir import TensorType
 from ..model import Model
 from ..package import Flattened, is_flattened
 from .program import Delegate
@@ -78,28 +79,29 @@ class CoreMLDelegate:
         unknown = sorted(set(self.inputs) - set(self._types))
         if unknown:
             raise ModelError(f"{where}: its {_METADATA} names an input {unknown[0]!r} that the model does not have")
-        self._state = model.make_state(self._function.name) if self._has_states() else None
-
-    def _has_states(self) -> bool:
-        return any(isinstance(kind, StateType) for kind in self._types.values())
+        self._interpreter = Interpreter(self._function, model.mode)
+        self.reset()
 
     def reset(self) -> None:
         """Set the states to zeros again."""
-        if self._state is not None:
-            self._state = self._model.make_state(self._function.name)
+        self._state = self._model.make_state(self._function.name)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The outputs, in the model's dtypes; a scalar may come as one dimension of size 1.
+        """The outputs, as the interpreter carries them; a scalar may come as one dimension of size 1.
 
         Raises:
+            InputError: an input has a shape that the model does not take.
             ModelError: the model is malformed, or does not make what its metadata names.
         """
         given = {name: self._given(name, tensor) for name, tensor in zip(self.inputs, inputs, strict=True)}
-        made = self._model.predict(given, self._state, function_name=self._function.name)
-        missing = [name for name in self.outputs if name not in made]
+        carried = carried_inputs(self._function, given)
+        if self._model.mode == "exact":  # half inputs are not rounded at the border either
+            carried |= {name: x.to(carried[name].dtype) for name, x in given.items() if x.is_floating_point()}
+        made = self._interpreter.run({**carried, **self._state.states})
+        missing = [name for name in self.outputs if not isinstance(made.get(name), torch.Tensor)]
         if missing:
             raise ModelError(f"{self._where}: the model makes no output {missing[0]!r}, which its {_METADATA} names")
-        return [torch.as_tensor(made[name]) for name in self.outputs]
+        return [made[name] for name in self.outputs]
 
     def _given(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """ExecuTorch's delegate converts the dtype at the border, and gives a scalar as one dimension."""
@@ -108,8 +110,10 @@ class CoreMLDelegate:
             return tensor
         if tensor.dim() == 0 and declared.shape == (1,):
             tensor = tensor.reshape(1)
-        stored = declared.element.stored
-        return tensor if stored is None or tensor.dtype == stored else tensor.to(stored)
+        element = declared.element
+        if element.stored is None or (element.is_float and tensor.is_floating_point()):
+            return tensor
+        return tensor.to(element.stored)
 
 
 def _read(data: memoryview, mode: Mode, where: str) -> tuple[Model, dict[str, Any]]:

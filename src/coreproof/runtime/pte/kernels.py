@@ -74,20 +74,20 @@ def _found(name: str) -> _Call:
     qualified, _, overload = name.partition(".")
     namespace, _, op = qualified.partition("::")
     if namespace not in _LIBRARIES or name in _FORBIDDEN:
-        raise ModelError(f"{name}: the reference runtime runs no such operator ({', '.join(_LIBRARIES)} are known)")
+        raise ModelError(f"the reference runtime runs no such operator ({', '.join(_LIBRARIES)} are known)")
     packet = _packet(namespace, op)
     if packet is None:
-        raise ModelError(f"{name}: torch has no operator {qualified!r}")
+        raise ModelError(f"torch has no operator {qualified!r}")
     wanted = overload or "default"
     if wanted in packet.overloads():
         own = getattr(packet, wanted)
         if namespace == "aten" and name not in _IN_PLACE and not any(a.is_out for a in own._schema.arguments):
-            raise ModelError(f"{name}: expected an out variant, which is what ExecuTorch's kernels are")
+            raise ModelError("expected an out variant, which is what ExecuTorch's kernels are")
         return _Call(name, own, _functional(packet, own._schema))
     if overload.endswith("out") and "default" in packet.overloads():
         # ExecuTorch defines out variants that torch has not; they take the functional operands, then the results.
         return _Call(name, None, getattr(packet, "default"))  # noqa: B009
-    raise ModelError(f"{name}: torch's operator {qualified!r} has no overload {wanted!r}")
+    raise ModelError(f"torch's operator {qualified!r} has no overload {wanted!r}")
 
 
 def _packet(namespace: str, op: str) -> Any:
