@@ -158,3 +158,18 @@ def test_dynamic_sizes_take_what_comes():
 def test_ten_thousand_ops_in_a_row_run():
     program = _chain(*(("relu", f"v{i}", SINGLE, {}) for i in range(10_000)))
     np.testing.assert_array_equal(Model(program).predict({"x": X})["v9999"], np.maximum(X, 0))
+
+
+def test_a_scatter_that_adds_rounds_its_half_result():
+    half, index = TensorType("fp16", (1,)), TensorType("int32", (1,))
+    operands = {
+        "data": ["x"],
+        "indices": [Constant(index, lambda: torch.tensor([0], dtype=torch.int32))],
+        "updates": [Constant(half, lambda: torch.tensor([1.5], dtype=torch.float16))],
+    }
+    body = Block([], [Operation("scatter", operands, [Value("y", half)], name="y")], ["y"])
+    function = Function("main", "CoreML7", [Value("x", half)], body)
+    program = Program({"main": function}, "main")
+    # Halves from 2048 to 4096 are 2 apart: 2048 + 1.5 rounds to 2050.
+    assert Interpreter(function).run({"x": torch.tensor([2048.0])})["y"].tolist() == [2050.0]
+    assert Model(program).predict({"x": [2048.0]})["y"].tolist() == [2050.0]

@@ -120,7 +120,6 @@ MOVES_DATA = frozenset(
         "reshape_like",
         "reverse",
         "reverse_sequence",
-        "scatter",
         "select",
         "slice_by_index",
         "slice_by_size",
