@@ -28,8 +28,12 @@ def conv(
     ones = [1] * rank
     strides, dilations = strides or ones, dilations or ones
     padding = window_padding(pad_type, x.shape[2:], weight.shape[2:], strides, dilations, pad)
-    require_elements([*x.shape[:2], *(s + a + b for s, (a, b) in zip(x.shape[2:], padding, strict=True))], "conv")
-    if all(before == after for before, after in padding):
+    padded = [size + before + after for size, (before, after) in zip(x.shape[2:], padding, strict=True)]
+    reach = [(size - 1) * dilation + 1 for size, dilation in zip(weight.shape[2:], dilations, strict=True)]
+    counts = [max(0, (s - r) // t + 1) for s, r, t in zip(padded, reach, strides, strict=True)]
+    require_elements([*x.shape[:2], *padded], "conv")
+    require_elements([x.shape[0], weight.shape[0], *counts], "conv")
+    if all(before == after >= 0 for before, after in padding):
         return _CONV[rank](x, weight, bias, strides, [before for before, _ in padding], dilations, groups)
     return _CONV[rank](F.pad(x, for_torch(padding)), weight, bias, strides, 0, dilations, groups)
 
@@ -75,8 +79,12 @@ def conv_transpose(
     full = [(s - 1) * t + (k - 1) * d + 1 for s, t, k, d in zip(sizes, strides, kernel, dilations, strict=True)]
     cut = _cut(pad_type, full, [s * t for s, t in zip(sizes, strides, strict=True)], pad, output_shape)
     require_elements([x.shape[0], weight.shape[1] * groups, *full], "conv_transpose")
-    whole = _TRANSPOSED[rank](x, weight, bias, strides, 0, 0, groups, dilations)
-    return F.pad(whole, [-amount for amount in for_torch(cut)])
+    require_elements(
+        [x.shape[0], weight.shape[1] * groups, *(f - a - b for f, (a, b) in zip(full, cut, strict=True))],
+        "conv_transpose",
+    )
+    whole = F.pad(_TRANSPOSED[rank](x, weight, None, strides, 0, 0, groups, dilations), [-a for a in for_torch(cut)])
+    return whole if bias is None else whole + bias.reshape(-1, *[1] * rank)
 
 
 def _cut(
@@ -101,7 +109,8 @@ def _cut(
         raise ValueError(f"unknown pad_type {pad_type!r}")
     if pad_type == "valid":
         return [(0, have - want) for have, want in zip(full, wanted, strict=True)]
-    return [((have - want) // 2, have - want - (have - want) // 2) for have, want in zip(full, wanted, strict=True)]
+    before = [max(0, have - want) // 2 for have, want in zip(full, wanted, strict=True)]
+    return [(less, have - want - less) for less, have, want in zip(before, full, wanted, strict=True)]
 
 
 def _per_channel(value: Tensor, weight: Tensor) -> Tensor:

@@ -8,10 +8,19 @@ import torch
 from torch import Tensor
 
 from ..dtypes import element_type
+from ..memory import require_elements
+
+_MANY = 2**24  # elements; torch takes longer for the broadcast shape than for a small sum
 
 
 def _together(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Both operands in one dtype: that of the dimensioned one, else the wider."""
+    """Both operands in one dtype: that of the dimensioned one, else the wider.
+
+    Raises:
+        ModelError: what they broadcast to does not fit.
+    """
+    if x.numel() * y.numel() > _MANY:
+        require_elements(torch.broadcast_shapes(x.shape, y.shape), "broadcasting")
     if x.dtype == y.dtype:
         return x, y
     wider = torch.promote_types(x.dtype, y.dtype)
@@ -60,9 +69,13 @@ def floor_div(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _by_nonzero(x: Tensor, y: Tensor, rounding: str) -> Tensor:
-    """An integer quotient; where the divisor is zero, which the specification leaves open, it is zero."""
-    zero = y == 0
-    return torch.where(zero, torch.zeros_like(x), torch.div(x, torch.where(zero, 1, y), rounding_mode=rounding))
+    """An integer quotient; where the divisor is zero, which the specification leaves open, it is zero.
+
+    A divisor of -1 negates instead: the processor traps on the least integer divided by it.
+    """
+    zero, minus = y == 0, y == -1
+    quotient = torch.div(x, torch.where(zero | minus, 1, y), rounding_mode=rounding)
+    return torch.where(zero, 0, torch.where(minus, -x, quotient)).to(x.dtype)
 
 
 def mod(x: Tensor, y: Tensor) -> Tensor:

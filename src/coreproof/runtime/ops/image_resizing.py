@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..ir import TensorType, Type
 from ..memory import require_elements
 from .convert import Ints
 
@@ -24,15 +25,13 @@ def _positions(size: int, count: int, mode: str) -> Tensor:
         if count == 1:
             middle = (size - 1) / 2 if mode == "ALIGN_CORNERS" else 0.0
             return torch.full((1,), middle, dtype=torch.float64)
-        return steps * ((size - 1) / (count - 1))
-    if mode == "DEFAULT":
-        return steps * ((size - size / count) / (count - 1)) if count > 1 else torch.zeros(1, dtype=torch.float64)
+        return steps * (size - 1) / (count - 1)
+    if mode == "DEFAULT":  # one division of whole numbers, so that halves are halves
+        return steps * size / count
     if mode == "OFFSET_CORNERS":
-        delta = max(1, size - 1) / count
-        return 0.5 * delta + steps * delta
+        return (steps + 0.5) * max(1, size - 1) / count
     if mode == "UNALIGN_CORNERS":
-        spacing = size / count
-        return steps * spacing + 0.5 * spacing - 0.5
+        return (steps + 0.5) * size / count - 0.5
     raise ValueError(f"unknown sampling_mode {mode!r}")
 
 
@@ -53,29 +52,49 @@ def _bilinear(x: Tensor, height: int, width: int, mode: str) -> Tensor:
     return _interpolated(rows, x.dim() - 1, _positions(x.shape[-1], width, mode))
 
 
-def _nearest(x: Tensor, height: int, width: int) -> Tensor:
-    """Output i takes entry floor(i * size / count)."""
+def _nearest(x: Tensor, height: int, width: int, start: float) -> Tensor:
+    """Output i takes entry floor((i + start) * size / count)."""
     require_elements([*x.shape[:-2], height, width], "a resize")
     for axis, count in ((x.dim() - 2, height), (x.dim() - 1, width)):
-        chosen = torch.arange(count) * x.shape[axis] // count
-        x = x.index_select(axis, chosen)
+        if count < 1:
+            raise ValueError(f"an output of size {count}")
+        chosen = (torch.arange(count, dtype=torch.float64) + start) * x.shape[axis] / count
+        x = x.index_select(axis, chosen.floor().to(torch.int64))
     return x
 
 
-def _scaled(size: int, factor: float) -> int:
-    return math.floor(size * factor)
+def _scaled(x: Tensor, factors: tuple[float, float], results: list[Type] | None) -> tuple[int, int]:
+    """The height and width of x times the factors, rounded down: as declared, else the product in float32."""
+    declared = results[0].shape if results and isinstance(results[0], TensorType) else None
+    found = []
+    for axis, factor in zip((-2, -1), factors, strict=True):
+        known = declared[axis] if declared else None
+        product = torch.tensor(factor, dtype=torch.float32) * x.shape[axis]
+        found.append(int(product.floor()) if known is None else known)
+    return found[0], found[1]
 
 
-def upsample_nearest_neighbor(x: Tensor, scale_factor_height: float = 1, scale_factor_width: float = 1) -> Tensor:
-    """Larger by the factors, each output the nearest entry"""
-    return _nearest(x, _scaled(x.shape[-2], scale_factor_height), _scaled(x.shape[-1], scale_factor_width))
+def upsample_nearest_neighbor(
+    x: Tensor,
+    scale_factor_height: float = 1,
+    scale_factor_width: float = 1,
+    *,
+    results: list[Type] | None = None,
+) -> Tensor:
+    """Larger by the factors, output i is entry floor(i * size / count)"""
+    return _nearest(x, *_scaled(x, (scale_factor_height, scale_factor_width), results), 0.0)
 
 
 def upsample_bilinear(
-    x: Tensor, scale_factor_height: float = 1, scale_factor_width: float = 1, align_corners: bool = True
+    x: Tensor,
+    scale_factor_height: float = 1,
+    scale_factor_width: float = 1,
+    align_corners: bool = True,
+    *,
+    results: list[Type] | None = None,
 ) -> Tensor:
     """Larger by the factors, interpolated; aligned corners keep the outermost entries"""
-    return upsample_bilinear_ios16(x, scale_factor_height, scale_factor_width, align_corners)
+    return upsample_bilinear_ios16(x, scale_factor_height, scale_factor_width, align_corners, results=results)
 
 
 def upsample_bilinear_ios16(
@@ -84,17 +103,23 @@ def upsample_bilinear_ios16(
     scale_factor_width: float = 1,
     align_corners: bool = True,
     half_pixel_centers: bool | None = None,
+    *,
+    results: list[Type] | None = None,
 ) -> Tensor:
     """As before; without aligned corners and half pixel centers positions are i * size / count"""
-    height, width = _scaled(x.shape[-2], scale_factor_height), _scaled(x.shape[-1], scale_factor_width)
+    height, width = _scaled(x, (scale_factor_height, scale_factor_width), results)
     if align_corners:
         return _bilinear(x, height, width, "STRICT_ALIGN_CORNERS")
     return _bilinear(x, height, width, "DEFAULT" if half_pixel_centers is False else "UNALIGN_CORNERS")
 
 
 def resize_nearest_neighbor(x: Tensor, target_size_height: int, target_size_width: int) -> Tensor:
-    """To a size, each output the nearest entry"""
-    return _nearest(x, target_size_height, target_size_width)
+    """To a size, output i is entry floor((i + 1/2) * size / count).
+
+    So coremltools uses it: for TensorFlow's ResizeNearestNeighbor with half pixel centers, and
+    `upsample_nearest_neighbor` without them.
+    """
+    return _nearest(x, target_size_height, target_size_width, 0.5)
 
 
 def resize_bilinear(
@@ -107,19 +132,28 @@ def resize_bilinear(
 def resize_ios17(
     x: Tensor, shape: Ints, resized_dims: int, interpolation_mode: str = "LINEAR", sampling_mode: str = "DEFAULT"
 ) -> Tensor:
-    """The last `resized_dims` dimensions to the last sizes of the shape; 0 keeps a size"""
+    """The last `resized_dims` dimensions to the last sizes of the shape; 0 keeps a size.
+
+    NEAREST_NEIGHBOR takes, by DEFAULT, the entries of `resize_nearest_neighbor` (coremltools' test: 2 entries to 3
+    are a, b, b); in another sampling mode the entry nearest to its position, the higher of two that are as near.
+    """
     if not 0 <= resized_dims <= min(len(shape), x.dim()):
         raise ValueError(f"resized_dims {resized_dims} for shape {shape} and x of {list(x.shape)}")
     result = x if x.dtype.is_floating_point else x.double()
-    require_elements([*x.shape[: x.dim() - resized_dims], *shape[len(shape) - resized_dims :]], "resize")
+    kept, wanted = list(x.shape[: x.dim() - resized_dims]), shape[len(shape) - resized_dims :]
+    sizes = [want or have for have, want in zip(x.shape[len(kept) :], wanted, strict=True)]
+    require_elements(kept + sizes, "resize")
     for back in range(1, resized_dims + 1):
         axis, count = x.dim() - back, shape[-back]
         if count == 0:
             continue
+        nearest_by_default = interpolation_mode == "NEAREST_NEIGHBOR" and sampling_mode == "DEFAULT"
+        positions = _positions(x.shape[axis], count, "UNALIGN_CORNERS" if nearest_by_default else sampling_mode)
         if interpolation_mode == "NEAREST_NEIGHBOR":
-            result = result.index_select(axis, torch.arange(count) * x.shape[axis] // count)
+            nearest = torch.floor(positions + 0.5).clamp(0, x.shape[axis] - 1)
+            result = result.index_select(axis, nearest.to(torch.int64))
         elif interpolation_mode == "LINEAR":
-            result = _interpolated(result, axis, _positions(x.shape[axis], count, sampling_mode))
+            result = _interpolated(result, axis, positions)
         else:
             raise ValueError(f"unknown interpolation_mode {interpolation_mode!r}")
     return result.to(x.dtype)
@@ -145,8 +179,9 @@ def crop_resize(
 ) -> Tensor:
     """Boxes of the images, each interpolated to one size: [N, B or 1, C, height, width]"""
     return crop_resize_ios16(
-        x, roi, target_height, target_width, normalized_coordinates, spatial_scale, box_coordinate_mode, sampling_mode
-    )
+        x, roi, target_height, target_width, normalized_coordinates, spatial_scale, box_coordinate_mode,
+        sampling_mode, pad_value=None,
+    )  # fmt: skip
 
 
 def crop_resize_ios16(
@@ -158,13 +193,21 @@ def crop_resize_ios16(
     spatial_scale: float = 1.0,
     box_coordinate_mode: str = "CORNERS_HEIGHT_FIRST",
     sampling_mode: str = "DEFAULT",
-    pad_value: float | None = None,
+    pad_value: float | None = 0.0,
 ) -> Tensor:
     """As before, with a value for positions outside the image"""
-    rows = roi.reshape(roi.shape[0], -1)
+    rows = roi.reshape(roi.shape[0], math.prod(roi.shape[1:]))
+    if rows.shape[1] not in (4, 5):
+        raise ValueError(f"roi has shape {list(roi.shape)}; expected 4 or 5 values a box")
     indexed = rows.shape[1] == 5
+    images_each = 1 if indexed else x.shape[0]
+    require_elements([rows.shape[0], images_each, x.shape[1], target_height, target_width], "crop_resize")
+    if rows.shape[0] == 0:
+        return x.new_empty(0, images_each, x.shape[1], target_height, target_width)
     patches = []
     for row in rows.tolist():
+        if indexed and not 0 <= row[0] < x.shape[0]:
+            raise ValueError(f"a box of image {row[0]:g}; there are {x.shape[0]}")
         images = x[int(row[0])][None] if indexed else x
         patches.append(
             _patch(
@@ -191,6 +234,9 @@ def crop_resize_ios17(
     indices = list(range(boxes.shape[0])) if box_indices is None else box_indices
     if len(indices) != boxes.shape[0] or any(not 0 <= i < x.shape[0] for i in indices):
         raise ValueError(f"box_indices {indices} for {boxes.shape[0]} boxes and {x.shape[0]} images")
+    require_elements([boxes.shape[0], x.shape[1], target_height, target_width], "crop_resize")
+    if not indices:
+        return x.new_empty(0, x.shape[1], target_height, target_width)
     return torch.cat(
         [
             _patch(
@@ -213,7 +259,6 @@ def _patch(
     sampling_mode: str,
     pad_value: float | None,
 ) -> Tensor:
-    require_elements([*images.shape[:2], height, width], "crop_resize")
     top, left, bottom, right = _corners(box, box_mode)
     if normalized:
         rows, columns = images.shape[-2] - 1, images.shape[-1] - 1
@@ -271,9 +316,14 @@ def resample(
     align_corners: bool,
 ) -> Tensor:
     """x at coordinates (x, y) in pixels or normalised"""
+    sampling_mode, padding_mode, coordinates_mode = (
+        mode.lower() for mode in (sampling_mode, padding_mode, coordinates_mode)
+    )
+    require_elements([*x.shape[:2], *coordinates.shape[1:3]], "resample")
     column = _in_pixels(coordinates[..., 0].double(), x.shape[-1], coordinates_mode, align_corners)
     row = _in_pixels(coordinates[..., 1].double(), x.shape[-2], coordinates_mode, align_corners)
     if sampling_mode == "nearest":
+        row, column = _turned(row, x.shape[-2], padding_mode), _turned(column, x.shape[-1], padding_mode)
         return _pixel(x, row.round(), column.round(), padding_mode, padding_value)
     if sampling_mode != "bilinear":
         raise ValueError(f"unknown sampling_mode {sampling_mode!r}")
@@ -310,6 +360,18 @@ def _pixel(x: Tensor, row: Tensor, column: Tensor, padding_mode: str, padding_va
     return torch.where(outside[:, None], torch.tensor(padding_value, dtype=x.dtype), found)
 
 
+def _turned(position: Tensor, size: int, mode: str) -> Tensor:
+    """A position reflected into the image; reflected before it is rounded, which decides halves as grid_sample does."""
+    if mode == "reflection":
+        period = max(1, 2 * (size - 1))
+        turned = position.remainder(period)
+        return torch.where(turned > size - 1, period - turned, turned).clamp(0, size - 1)
+    if mode == "symmetric":
+        turned = (position + 0.5).remainder(2 * size)
+        return (torch.where(turned > size, 2 * size - turned, turned) - 0.5).clamp(0, size - 1)
+    return position
+
+
 def _brought_inside(position: Tensor, size: int, mode: str) -> Tensor:
     whole = torch.nan_to_num(position).clamp(-(2**40), 2**40).to(torch.int64)
     if mode in ("constant", "border"):
@@ -337,6 +399,7 @@ def affine(
 ) -> Tensor:
     """x at (a0 x + a1 y + a2, b0 x + b1 y + b2) for each (x, y) of the output"""
     require_elements([*x.shape[:2], output_height, output_width], "affine")
+    coordinates_mode = coordinates_mode.lower()
     rows, columns = (_axis(count, coordinates_mode, align_corners) for count in (output_height, output_width))
     y, first = torch.meshgrid(rows, columns, indexing="ij")
     matrix = transform_matrix.double().expand(x.shape[0], 6)[:, :, None, None]

@@ -32,6 +32,8 @@ def batch_norm(
 
 def instance_norm(x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, epsilon: float = 1e-5) -> Tensor:
     """As batch_norm, with mean and variance of each sample and channel"""
+    if x.dim() < 3:
+        raise ValueError(f"x has shape {list(x.shape)}; expected rank 3 or more")
     axes = list(range(2, x.dim()))
     centred = x - x.mean(axes, keepdim=True)
     normal = centred / torch.sqrt(centred.square().mean(axes, keepdim=True) + epsilon)

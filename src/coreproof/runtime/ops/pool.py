@@ -77,7 +77,7 @@ class _Windows:
         if rank not in _MAX or len(kernel) != rank:
             raise ValueError(f"x has shape {list(x.shape)} and kernel_sizes {kernel}; expected rank 3 to 5")
         self.kernel, self.strides = kernel, strides or [1] * rank
-        self.padding = window_padding(pad_type.lower(), x.shape[2:], kernel, self.strides, [1] * rank, pad)
+        self.padding = window_padding(pad_type, x.shape[2:], kernel, self.strides, [1] * rank, pad)
         self.beyond = [(0, 0)] * rank
         if ceil_mode:
             self.beyond = [

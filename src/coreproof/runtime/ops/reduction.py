@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from .convert import Ints
 
 
-def _axes(x: Tensor, axes: Ints | None) -> Ints:
-    return list(range(x.dim())) if axes is None else axes
+def _over(function: Callable[..., Tensor], x: Tensor, axes: Ints | None, keep_dims: bool) -> Tensor:
+    """A reduction of torch's over axes: none given means all, an empty list means each value by itself."""
+    chosen = list(range(x.dim())) if axes is None else axes
+    if not chosen:  # torch takes an empty list for all axes
+        return function(x[..., None], [-1], keepdim=False)
+    return function(x, chosen, keepdim=keep_dims)
 
 
-def _one_by_one(x: Tensor, axes: Ints | None, keep_dims: bool, reduce: str) -> Tensor:
-    """A reduction that torch has for one dimension only."""
-    chosen = sorted({axis % max(1, x.dim()) for axis in _axes(x, axes)}, reverse=True)
-    for axis in chosen:
-        x = getattr(torch, reduce)(x, axis, keepdim=keep_dims)
+def _prod(x: Tensor, axes: Ints, keepdim: bool) -> Tensor:
+    """torch.prod, which takes one axis only, over several."""
+    for axis in sorted({axis % x.dim() for axis in axes}, reverse=True):
+        x = torch.prod(x, axis, keepdim=keepdim)
     return x
 
 
 def reduce_argmax(x: Tensor, axis: int = -1, keep_dims: bool = False) -> Tensor:
     """The index of the greatest value along an axis, the first of equals"""
-    return _first(x == torch.amax(x, axis, keepdim=True), axis, keep_dims)
+    return torch.argmax(x, axis, keepdim=keep_dims)
 
 
 def reduce_argmin(x: Tensor, axis: int = -1, keep_dims: bool = False) -> Tensor:
     """The index of the least value along an axis, the first of equals"""
-    return _first(x == torch.amin(x, axis, keepdim=True), axis, keep_dims)
+    return torch.argmin(x, axis, keepdim=keep_dims)
 
 
 def reduce_argmax_ios17(x: Tensor, axis: int = -1, keep_dims: bool = False, output_dtype: str = "int32") -> Tensor:
@@ -40,61 +45,57 @@ def reduce_argmin_ios17(x: Tensor, axis: int = -1, keep_dims: bool = False, outp
     return reduce_argmin(x, axis, keep_dims)
 
 
-def _first(found: Tensor, axis: int, keep_dims: bool) -> Tensor:
-    return torch.argmax(found.to(torch.int8), axis, keepdim=keep_dims)
-
-
 def reduce_l1_norm(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """sum(|x|)"""
-    return torch.sum(torch.abs(x), _axes(x, axes), keepdim=keep_dims)
+    return _over(torch.sum, torch.abs(x), axes, keep_dims)
 
 
 def reduce_l2_norm(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """sqrt(sum(x ** 2))"""
-    total = torch.sum(x * x, _axes(x, axes), keepdim=keep_dims)
+    total = _over(torch.sum, x * x, axes, keep_dims)
     return torch.sqrt(total) if total.dtype.is_floating_point else torch.sqrt(total.double()).to(torch.int64)
 
 
 def reduce_log_sum(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """log(sum(x))"""
-    total = torch.sum(x, _axes(x, axes), keepdim=keep_dims)
+    total = _over(torch.sum, x, axes, keep_dims)
     return torch.log(total) if total.dtype.is_floating_point else torch.log(total.double()).to(torch.int64)
 
 
 def reduce_log_sum_exp(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """log(sum(exp(x)))"""
     floats = x if x.dtype.is_floating_point else x.double()
-    result = torch.logsumexp(floats, _axes(x, axes), keepdim=keep_dims)
+    result = _over(torch.logsumexp, floats, axes, keep_dims)
     return result if x.dtype.is_floating_point else result.to(torch.int64)
 
 
 def reduce_max(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """max(x)"""
-    return torch.amax(x, _axes(x, axes), keepdim=keep_dims)
+    return _over(torch.amax, x, axes, keep_dims)
 
 
 def reduce_mean(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
-    """sum(x) / count; of integers, rounded down"""
+    """sum(x) / count; of integers, cut towards zero"""
     if x.dtype.is_floating_point:
-        return torch.mean(x, _axes(x, axes), keepdim=keep_dims)
-    return torch.mean(x.double(), _axes(x, axes), keepdim=keep_dims).floor().to(torch.int64)
+        return _over(torch.mean, x, axes, keep_dims)
+    return _over(torch.mean, x.double(), axes, keep_dims).to(torch.int64)
 
 
 def reduce_min(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """min(x)"""
-    return torch.amin(x, _axes(x, axes), keepdim=keep_dims)
+    return _over(torch.amin, x, axes, keep_dims)
 
 
 def reduce_prod(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """The product of the values"""
-    return _one_by_one(x, axes, keep_dims, "prod")
+    return _over(_prod, x, axes, keep_dims)
 
 
 def reduce_sum(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """The sum of the values"""
-    return torch.sum(x, _axes(x, axes), keepdim=keep_dims)
+    return _over(torch.sum, x, axes, keep_dims)
 
 
 def reduce_sum_square(x: Tensor, axes: Ints | None = None, keep_dims: bool = False) -> Tensor:
     """sum(x ** 2)"""
-    return torch.sum(x * x, _axes(x, axes), keepdim=keep_dims)
+    return _over(torch.sum, x * x, axes, keep_dims)

@@ -1,7 +1,12 @@
-"""Reading and writing at indices. Negative indices count from the end; others outside are an error."""
+"""Reading and writing at indices.
+
+Negative indices count from the end; others outside are an error, also where the
+specification leaves their effect undefined.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -10,10 +15,11 @@ from torch import Tensor
 from ..memory import require_elements
 
 
-def _in_range(indices: Tensor, size: int) -> Tensor:
-    """The indices as int64, none negative."""
+def _in_range(indices: Tensor, size: int, negative: bool = True) -> Tensor:
+    """The indices as int64, none negative; `negative`: whether they may count from the end."""
     whole = indices.to(torch.int64)
-    whole = torch.where(whole < 0, whole + size, whole)
+    if negative:
+        whole = torch.where(whole < 0, whole + size, whole)
     if whole.numel() and (int(whole.min()) < 0 or int(whole.max()) >= size):
         raise ValueError(f"an index lies outside the size {size}")
     return whole
@@ -26,58 +32,74 @@ def gather(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
 
 def gather_ios16(x: Tensor, indices: Tensor, axis: int = 0, batch_dims: int = 0) -> Tensor:
     """As before, entry by entry of the first `batch_dims` dimensions, which x and the indices share"""
-    axis = axis % max(1, x.dim())
-    batch_dims = batch_dims % indices.dim() if batch_dims < 0 else batch_dims
-    whole = _in_range(indices, x.shape[axis])
-    require_elements([*x.shape[:axis], *indices.shape[batch_dims:], *x.shape[axis + 1 :]], "gather")
-    if batch_dims == 0:
-        picked = torch.index_select(x, axis, whole.reshape(-1))
-        return picked.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    entries = zip(x.flatten(0, batch_dims - 1), whole.flatten(0, batch_dims - 1), strict=True)
-    results = torch.stack([gather_ios16(one, index, axis - batch_dims) for one, index in entries])
-    return results.reshape(*x.shape[:batch_dims], *results.shape[1:])
+    return gather_ios17(x, indices, axis, batch_dims)
 
 
 def gather_ios17(
-    x: Tensor, indices: Tensor, axis: int = 0, batch_dims: int = 0, validate_indices: bool = True
+    x: Tensor, indices: Tensor, axis: int = 0, batch_dims: int = 0, validate_indices: bool = False
 ) -> Tensor:
-    """As before; whether Core ML checks the indices changes no value that is defined"""
-    return gather_ios16(x, indices, axis, batch_dims)
+    """As before; validated indices may not be negative"""
+    axis, batch_dims = axis % max(1, x.dim()), batch_dims % indices.dim() if batch_dims < 0 else batch_dims
+    shared = _shared(x, indices, batch_dims)
+    if axis < batch_dims:
+        raise ValueError(f"axis {axis} lies in the {batch_dims} batch dimensions")
+    whole = _in_range(indices, x.shape[axis], not validate_indices)
+    middle, after = x.shape[batch_dims:axis], x.shape[axis + 1 :]
+    require_elements([*x.shape[:axis], *indices.shape[batch_dims:], *after], "gather")
+    if batch_dims == 0:
+        picked = torch.index_select(x, axis, whole.reshape(-1))
+    else:
+        entries = math.prod(shared)
+        moved = x.movedim(axis, batch_dims).reshape(entries, x.shape[axis], *middle, *after)
+        rows = whole.reshape(entries, -1) if entries else whole.reshape(0, math.prod(indices.shape[batch_dims:]))
+        picked = moved[torch.arange(entries)[:, None], rows].movedim(1, 1 + len(middle))
+    return picked.reshape(*shared, *middle, *indices.shape[batch_dims:], *after)
+
+
+def _shared(x: Tensor, indices: Tensor, batch_dims: int) -> torch.Size:
+    """The sizes of the batch dimensions."""
+    if x.shape[:batch_dims] != indices.shape[:batch_dims] or batch_dims > min(x.dim(), indices.dim()):
+        raise ValueError(f"{batch_dims} batch dimensions of {list(x.shape)} and {list(indices.shape)} differ")
+    return x.shape[:batch_dims]
 
 
 def gather_along_axis(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """x's entries at indices of an axis, position by position in the others"""
-    return torch.gather(x, axis, _in_range(indices, x.shape[axis]))
+    return gather_along_axis_ios17(x, indices, axis)
 
 
-def gather_along_axis_ios17(x: Tensor, indices: Tensor, axis: int = 0, validate_indices: bool = True) -> Tensor:
-    """As before"""
-    return gather_along_axis(x, indices, axis)
+def gather_along_axis_ios17(x: Tensor, indices: Tensor, axis: int = 0, validate_indices: bool = False) -> Tensor:
+    """As before; validated indices may not be negative"""
+    return torch.gather(x, axis, _in_range(indices, x.shape[axis], not validate_indices))
 
 
 def gather_nd(x: Tensor, indices: Tensor) -> Tensor:
     """x[i0, i1, ...] for each row of the indices' last dimension"""
-    return gather_nd_ios16(x, indices)
+    return gather_nd_ios17(x, indices)
 
 
 def gather_nd_ios16(x: Tensor, indices: Tensor, batch_dims: int = 0) -> Tensor:
     """As before, entry by entry of the first `batch_dims` dimensions"""
-    if batch_dims == 0:
-        return x[_positions(indices, x.shape)]
-    entries = zip(x.flatten(0, batch_dims - 1), indices.flatten(0, batch_dims - 1), strict=True)
-    results = torch.stack([gather_nd_ios16(one, index) for one, index in entries])
-    return results.reshape(*x.shape[:batch_dims], *results.shape[1:])
+    return gather_nd_ios17(x, indices, batch_dims)
 
 
-def gather_nd_ios17(x: Tensor, indices: Tensor, batch_dims: int = 0, validate_indices: bool = True) -> Tensor:
-    """As before"""
-    return gather_nd_ios16(x, indices, batch_dims)
+def gather_nd_ios17(x: Tensor, indices: Tensor, batch_dims: int = 0, validate_indices: bool = False) -> Tensor:
+    """As before; validated indices may not be negative"""
+    shared = _shared(x, indices, batch_dims)
+    require_elements([*indices.shape[:-1], *x.shape[batch_dims + indices.shape[-1] :]], "gather_nd")
+    positions = _positions(indices, x.shape[batch_dims:], not validate_indices)
+    between = indices.dim() - 1 - batch_dims
+    entries = [
+        torch.arange(size).reshape([-1 if i == axis else 1 for i in range(batch_dims + between)])
+        for axis, size in enumerate(shared)
+    ]
+    return x[tuple(entries) + positions]
 
 
-def _positions(indices: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
+def _positions(indices: Tensor, shape: torch.Size, negative: bool = True) -> tuple[Tensor, ...]:
     if indices.shape[-1] > len(shape):
         raise ValueError(f"rows of {indices.shape[-1]} indices for shape {list(shape)}")
-    return tuple(_in_range(indices[..., axis], shape[axis]) for axis in range(indices.shape[-1]))
+    return tuple(_in_range(indices[..., axis], shape[axis], negative) for axis in range(indices.shape[-1]))
 
 
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -116,55 +138,62 @@ def _combined(data: Tensor, positions: Tensor, updates: Tensor, mode: str) -> Te
 
 def scatter(data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add") -> Tensor:
     """data with updates at indices of an axis; the indices' dimensions stand in the axis's place in the updates"""
-    axis = axis % data.dim()
-    whole = _in_range(indices, data.shape[axis]).reshape(-1)
+    return scatter_ios17(data, indices, updates, axis, mode)
+
+
+def scatter_ios17(
+    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add", validate_indices: bool = False
+) -> Tensor:
+    """As before; validated indices may not be negative"""
+    axis = axis % max(1, data.dim())
+    whole = _in_range(indices, data.shape[axis], not validate_indices).reshape(-1)
+    _require_shape(updates, [*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]])
     moved = data.movedim(axis, 0)
-    flat = updates.reshape(*data.shape[:axis], -1, *data.shape[axis + 1 :]).movedim(axis, 0)
-    inner = moved[0].numel() if data.shape[axis] else 0
+    flat = updates.reshape(*data.shape[:axis], whole.numel(), *data.shape[axis + 1 :]).movedim(axis, 0)
+    inner = math.prod(moved.shape[1:])
     positions = (whole[:, None] * inner + torch.arange(inner)).reshape(-1)
     return _combined(moved.reshape(-1), positions, flat.reshape(-1), mode).reshape(moved.shape).movedim(0, axis)
 
 
-def scatter_ios17(
-    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add", validate_indices: bool = True
-) -> Tensor:
-    """As before"""
-    return scatter(data, indices, updates, axis, mode)
+def _require_shape(updates: Tensor, expected: list[int]) -> None:
+    if list(updates.shape) != expected:
+        raise ValueError(f"updates have shape {list(updates.shape)}; expected {expected}")
 
 
 def scatter_along_axis(data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add") -> Tensor:
     """data with updates at indices of an axis, position by position in the others"""
-    axis = axis % data.dim()
-    whole = _in_range(indices, data.shape[axis])
+    return scatter_along_axis_ios17(data, indices, updates, axis, mode)
+
+
+def scatter_along_axis_ios17(
+    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add", validate_indices: bool = False
+) -> Tensor:
+    """As before; validated indices may not be negative"""
+    axis = axis % max(1, data.dim())
+    whole = _in_range(indices, data.shape[axis], not validate_indices)
+    _require_shape(whole, [*data.shape[:axis], whole.shape[axis], *data.shape[axis + 1 :]])
+    _require_shape(updates, list(whole.shape))
     grid = list(torch.meshgrid(*(torch.arange(s) for s in whole.shape), indexing="ij"))
     grid[axis] = whole
     return _combined(data.reshape(-1), _flat(grid, data.shape), updates.reshape(-1), mode).reshape(data.shape)
 
 
-def scatter_along_axis_ios17(
-    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add", validate_indices: bool = True
-) -> Tensor:
-    """As before"""
-    return scatter_along_axis(data, indices, updates, axis, mode)
-
-
 def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "add") -> Tensor:
     """data with updates at [i0, i1, ...] for each row of the indices' last dimension"""
-    depth = indices.shape[-1]
-    rows = _positions(indices, data.shape)
-    inner = 1
-    for size in data.shape[depth:]:
-        inner *= size
-    starts = _flat(list(rows), data.shape[:depth]) * inner
-    positions = (starts[:, None] + torch.arange(inner)).reshape(-1)
-    return _combined(data.reshape(-1), positions, updates.reshape(-1), mode).reshape(data.shape)
+    return scatter_nd_ios17(data, indices, updates, mode)
 
 
 def scatter_nd_ios17(
-    data: Tensor, indices: Tensor, updates: Tensor, mode: str = "add", validate_indices: bool = True
+    data: Tensor, indices: Tensor, updates: Tensor, mode: str = "add", validate_indices: bool = False
 ) -> Tensor:
-    """As before"""
-    return scatter_nd(data, indices, updates, mode)
+    """As before; validated indices may not be negative"""
+    depth = indices.shape[-1]
+    rows = _positions(indices, data.shape, not validate_indices)
+    _require_shape(updates, [*indices.shape[:-1], *data.shape[depth:]])
+    inner = math.prod(data.shape[depth:])
+    starts = _flat(list(rows), data.shape[:depth]) * inner
+    positions = (starts[:, None] + torch.arange(inner)).reshape(-1)
+    return _combined(data.reshape(-1), positions, updates.reshape(-1), mode).reshape(data.shape)
 
 
 def _flat(positions: list[Tensor], shape: torch.Size) -> Tensor:

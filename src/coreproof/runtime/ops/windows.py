@@ -17,7 +17,7 @@ def window_padding(
     Raises:
         ValueError: an unknown kind of padding, or a list of another length than the dimensions.
     """
-    rank = len(sizes)
+    rank, pad_type = len(sizes), pad_type.lower()
     if len(kernel) != rank or len(strides) != rank or len(dilations) != rank or min((*strides, *dilations, 1)) < 1:
         raise ValueError(f"kernel {list(kernel)}, strides {strides} and dilations {dilations} for {rank} dimensions")
     if pad_type == "valid":
