@@ -97,7 +97,7 @@ def _value(path: str) -> Any:
     except InputError:
         raise
     except ImportError as error:
-        raise InputError(f"{path}: images need Pillow (pip install pillow)") from error
+        raise InputError(f"{path}: images need Pillow (pip install 'coreproof[images]')") from error
     except Exception as error:  # each library raises many types on a broken file
         raise InputError(f"{path}: cannot be read ({error})") from error
     raise InputError(f"{path}: unknown kind of file; expected .npz, .npy, .pt or an image")

@@ -159,8 +159,12 @@ def given_back(value: Any, declared: Any, feature: Feature | None) -> Any:
 
 
 def _as_image(value: torch.Tensor, feature: Feature) -> Any:
-    from PIL import Image  # only for models that return images
-
+    try:
+        from PIL import Image  # only for models that return images
+    except ImportError as error:
+        raise InputError(
+            f"output {feature.name!r} is an image, which needs Pillow (pip install 'coreproof[images]')"
+        ) from error
     array = value[0].permute(1, 2, 0).numpy()
     if feature.color == "GRAYSCALE_FLOAT16":
         return Image.fromarray(array[:, :, 0].astype(np.float32), mode="F")
