@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ..errors import CoreproofError, ModelError
+from ..errors import CoreproofError, InputError, ModelError
 from .dtypes import carried, rounded
+from .in_place import reads, updates_in_place
 from .ir import Block, Constant, Function, ListType, Operation, StateType, TensorType, Value
 from .memory import require_room
 from .ops import Context, OpFunction, find_op
 from .ops.convert import converter_of
+from .states import State
 
 Mode = Literal["declared", "exact"]
 
@@ -40,15 +42,33 @@ class _Stop(Exception):
     """The op after which the caller wants to stop has run."""
 
 
+# An operand of a step: its name, the values that it reads, whether it takes several, and how they become the argument.
+_Operand: TypeAlias = tuple[str, list[str], bool, Callable[[Any], Any]]
+
+
 @dataclass(slots=True)
 class _Step:
+    """One operation, ready to run.
+
+    Attributes:
+        known: the arguments that are the same in every run.
+        constant: operands that become known when the step first runs.
+        variable: operands that are read in each run.
+        finish: for each result, its check and rounding.
+        names: of the results.
+        drops: values that nobody reads after this step.
+        in_place: whether the result may take the memory of the operand that it changes.
+    """
+
     operation: Operation
     function: OpFunction
     known: dict[str, Any]
-    variable: list[tuple[str, list[str], bool, Callable[[Any], Any]]]
+    constant: list[_Operand]
+    variable: list[_Operand]
     finish: list[Callable[[Any], Any]]
     names: list[str]
     drops: tuple[str, ...]
+    in_place: bool = False
 
 
 @dataclass(eq=False)
@@ -68,10 +88,13 @@ class Interpreter:
     _constants: dict[str, Callable[[], Any]] = field(default_factory=dict, init=False)
     _loaded: dict[str, Any] = field(default_factory=dict, init=False)
     _steps: dict[int, list[_Step]] = field(default_factory=dict, init=False)
+    _in_place: set[int] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        defined = {value.name for value in self.function.inputs}
-        self._prepare(self.function.body, defined, keep=set(self.function.body.outputs))
+        body = self.function.body
+        states = [value.name for value in self.function.inputs if isinstance(value.type, StateType)]
+        self._in_place = updates_in_place(body.operations, states)
+        self._prepare(body, {value.name for value in self.function.inputs}, keep=set(body.outputs))
 
     # -- preparing -------------------------------------------------------------------------------------------------
 
@@ -137,8 +160,8 @@ class Interpreter:
 
     def _step(self, operation: Operation, drops: tuple[str, ...]) -> _Step:
         function = find_op(operation.type, self.function.opset, _where(operation))
-        known: dict[str, Any] = {}
-        variable = []
+        constant: list[_Operand] = []
+        variable: list[_Operand] = []
         for operand, given in operation.inputs.items():
             parameter = function.parameters.get(operand)
             if parameter is None:
@@ -148,14 +171,23 @@ class Interpreter:
             if len(given) != 1 and not parameter.variadic:
                 raise ModelError(f"{_where(operation)}: operand {operand!r} is given {len(given)} values; expected 1")
             names = [self._named(one) for one in given]
-            variable.append((operand, names, parameter.variadic, converter_of(parameter.kind)))
+            kind = constant if all(name in self._constants for name in names) else variable
+            kind.append((operand, names, parameter.variadic, converter_of(parameter.kind)))
         missing = [n for n, p in function.parameters.items() if p.required and n not in operation.inputs]
         if missing:
             raise ModelError(f"{_where(operation)}: operand {missing[0]!r} is missing")
         self._require_outputs(operation, function)
         finish = [self._finish(operation, value, function) for value in operation.outputs]
         names = [value.name for value in operation.outputs]
-        return _Step(operation, function, known, variable, finish, names, drops)
+        known = self._known_extras(operation, function)
+        return _Step(
+            operation, function, known, constant, variable, finish, names, drops, id(operation) in self._in_place
+        )
+
+    def _known_extras(self, operation: Operation, function: OpFunction) -> dict[str, Any]:
+        """What an op function asks for beside its operands and is the same in every run (see `ops/__init__.py`)."""
+        known = {"results": [value.type for value in operation.outputs], "declared": self.mode == "declared"}
+        return {name: value for name, value in known.items() if name in function.extras}
 
     def _named(self, operand: Any) -> str:
         """The name of an operand; a constant written in place gets one."""
@@ -186,7 +218,7 @@ class Interpreter:
         def finish(result: Any) -> torch.Tensor:
             if not isinstance(result, torch.Tensor):
                 raise ModelError(f"{_where(operation)}: made a {type(result).__name__}; declared {declared}")
-            if shape is not None and not _fits(result.shape, shape):
+            if result.shape != shape and shape is not None and not _fits(result.shape, shape):
                 raise ModelError(f"{_where(operation)}: made shape {list(result.shape)}; declared {declared}")
             if result.dtype != element.carrier:
                 if (
@@ -234,13 +266,14 @@ class Interpreter:
         with torch.no_grad():
             try:
                 outputs = self._run_block(self.function.body, environment, context)
+                results = dict(zip(self.function.body.outputs, outputs, strict=True)) | context.kept
             except _Stop:
-                return context.kept
-        return dict(zip(self.function.body.outputs, outputs, strict=True)) | context.kept
+                results = context.kept
+            return _apart(results, [value for value in inputs.values() if isinstance(value, State)])
 
     def _wanted(self, taps: Collection[str] | Literal["all"], stop_after: str | None) -> set[str]:
-        from ..errors import InputError
-
+        if not taps and stop_after is None:
+            return set()
         known = {v.name for op in self.function.body.walk() for v in op.outputs if op.type != "const"}
         known |= {value.name for value in self.function.inputs if not isinstance(value.type, StateType)}
         wanted = set(known) if taps == "all" else set(taps)
@@ -273,24 +306,13 @@ class Interpreter:
         return self._loaded[name]
 
     def _call(self, step: _Step, environment: dict[str, Any], context: Context) -> list[Any]:
-        arguments = step.known
-        if step.variable:
-            arguments = dict(arguments)
-            still: list = []
-            for entry in step.variable:
-                operand, names, variadic, convert = entry
-                try:
-                    values = [convert(self._read(name, environment)) for name in names]
-                except (ValueError, TypeError, RuntimeError) as error:
-                    raise ModelError(f"{_where(step.operation)}: operand {operand!r}: {error}") from error
-                arguments[operand] = values if variadic else values[0]
-                if all(name in self._constants for name in names):
-                    step.known[operand] = arguments[operand]
-                else:
-                    still.append(entry)
-            step.variable = still
-        if step.function.extras:
-            arguments = {**arguments, **self._extras(step, environment, context)}
+        if step.constant:
+            self._read_operands(step, step.constant, environment, step.known)
+            step.constant = []
+        arguments = step.known.copy()
+        self._read_operands(step, step.variable, environment, arguments)
+        for name in step.function.running_extras:
+            arguments[name] = self._extra(name, step, environment, context)
         try:
             result = step.function.call(**arguments)
         except CoreproofError as error:
@@ -300,25 +322,36 @@ class Interpreter:
         except _OPERAND_ERRORS as error:
             text = str(error).strip().splitlines()
             raise _Located(f"{_where(step.operation)}: {text[0] if text else type(error).__name__}") from error
-        results = list(result) if isinstance(result, (tuple, list)) and step.function.many else [result]
+        results = result if isinstance(result, (tuple, list)) and step.function.many else (result,)
         if step.function.no_result and not step.finish:
             return []
         if len(results) != len(step.finish):
             raise ModelError(f"{_where(step.operation)}: made {len(results)} values; declared {len(step.finish)}")
         return [finish(one) for finish, one in zip(step.finish, results, strict=True)]
 
-    def _extras(self, step: _Step, environment: dict[str, Any], context: Context) -> dict[str, Any]:
-        """What an op function may ask for beside its operands, by parameter name (see `ops/__init__.py`)."""
-        available = {
-            "results": lambda: [value.type for value in step.operation.outputs],
-            "generator": lambda: context.generator,
-            "blocks": lambda: [
-                lambda *arguments, block=block: context.run_block(block, arguments, environment)
-                for block in step.operation.blocks
-            ],
-            "declared": lambda: self.mode == "declared",
-        }
-        return {name: available[name]() for name in step.function.extras}
+    def _read_operands(
+        self, step: _Step, operands: list[_Operand], environment: dict[str, Any], arguments: dict[str, Any]
+    ) -> None:
+        """Add the operands to the arguments."""
+        operand = ""
+        try:
+            for operand, names, variadic, convert in operands:
+                if variadic:
+                    arguments[operand] = [convert(self._read(name, environment)) for name in names]
+                else:
+                    arguments[operand] = convert(self._read(names[0], environment))
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise ModelError(f"{_where(step.operation)}: operand {operand!r}: {error}") from error
+
+    def _extra(self, name: str, step: _Step, environment: dict[str, Any], context: Context) -> Any:
+        if name == "generator":
+            return context.generator
+        if name == "in_place":
+            return step.in_place and not context.wanted  # a tapped value stays as it was
+        return [  # the nested blocks
+            lambda *arguments, block=block: context.run_block(block, arguments, environment)
+            for block in step.operation.blocks
+        ]
 
 
 class _Located(ModelError):
@@ -339,18 +372,9 @@ def _last_reads(operations: list[Operation]) -> dict[str, int]:
     """For each value, the number of the last operation that reads it, in its own operands or in its blocks."""
     last: dict[str, int] = {}
     for number, operation in enumerate(operations):
-        for name in _reads(operation):
+        for name in reads(operation):
             last[name] = number
     return last
-
-
-def _reads(operation: Operation) -> Iterable[str]:
-    for given in operation.inputs.values():
-        yield from (one for one in given if isinstance(one, str))
-    for block in operation.blocks:
-        yield from block.outputs
-        for inner in block.operations:
-            yield from _reads(inner)
 
 
 def _carry(value: Any, declared: Any) -> Any:
@@ -359,6 +383,17 @@ def _carry(value: Any, declared: Any) -> Any:
     if isinstance(value, list) and isinstance(declared, ListType):
         return [_carry(one, declared.element) for one in value]
     return value
+
+
+def _apart(results: dict[str, Any], states: list[State]) -> dict[str, Any]:
+    """The results, those in the memory of a state copied: the next run may change it."""
+    held = {state.tensor.untyped_storage().data_ptr() for state in states}
+    if not held:
+        return results
+    return {
+        name: one.clone() if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() in held else one
+        for name, one in results.items()
+    }
 
 
 def _unchanged(result: Any) -> Any:

@@ -57,6 +57,7 @@ class Model:
         self.program = program
         self.mode: Mode = mode
         self._interpreters: dict[str, Interpreter] = {}
+        self._types: dict[str, dict[str, TensorType]] = {}
 
     def predict(
         self,
@@ -93,7 +94,7 @@ class Model:
         inputs |= self._states(function, state)
         interpreter = self._interpreter(function)
         results = interpreter.run(inputs, taps=taps, stop_after=stop_after, seed=seed)
-        declared = _declared(function)
+        declared = self._declared(function)
         features = {feature.name: feature for feature in function.output_features}
         return {name: given_back(value, declared.get(name), features.get(name)) for name, value in results.items()}
 
@@ -123,6 +124,13 @@ class Model:
             self._interpreters[function.name] = Interpreter(function, self.mode)
         return self._interpreters[function.name]
 
+    def _declared(self, function: Function) -> dict[str, TensorType]:
+        """The declared types of the function's tensors, by name."""
+        if function.name not in self._types:
+            values = [*function.inputs, *(value for op in function.body.walk() for value in op.outputs)]
+            self._types[function.name] = {v.name: v.type for v in values if isinstance(v.type, TensorType)}
+        return self._types[function.name]
+
     def _states(self, function: Function, state: ModelState | None) -> dict[str, State]:
         names = {value.name for value in _state_values(function)}
         if names and state is None:
@@ -146,9 +154,3 @@ def _zeros(value: Value) -> State:
     if wrapped.elements is None or wrapped.shape is None:
         raise InputError(f"state {value.name!r} is declared {wrapped}; expected a fixed shape")
     return State(value.name, wrapped, torch.zeros([s or 0 for s in wrapped.shape], dtype=wrapped.element.carrier))
-
-
-def _declared(function: Function) -> dict[str, TensorType]:
-    types = {v.name: v.type for op in function.body.walk() for v in op.outputs}
-    types |= {value.name: value.type for value in function.inputs}
-    return {name: type_ for name, type_ in types.items() if isinstance(type_, TensorType)}

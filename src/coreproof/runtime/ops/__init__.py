@@ -11,7 +11,8 @@ not newer than itself. Annotations say what a parameter wants (see convert.py):
 
 A function may also ask, by keyword-only parameter, for what is no operand:
 `results` (declared types of the outputs), `generator` (of the random ops),
-`blocks` (callables, for control flow), `declared` (whether half types round).
+`blocks` (callables, for control flow), `declared` (whether half types round),
+`in_place` (whether it may change its first operand, see ../in_place.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, get_type_hints
 
 import torch
@@ -56,7 +57,8 @@ FAMILIES = (
 OPSETS = ("CoreML5", "CoreML6", "CoreML7", "CoreML8", "CoreML9")
 _SUFFIXES = ("", "_ios16", "_ios17", "_ios18", "_ios26")
 _SUFFIX = re.compile(r"_ios(?:16|17|18|26)$")
-EXTRAS = frozenset(("results", "generator", "blocks", "declared"))
+EXTRAS = frozenset(("results", "generator", "blocks", "declared", "in_place"))
+RUNNING_EXTRAS = frozenset(("generator", "blocks", "in_place"))  # those that differ from run to run
 
 
 @dataclass
@@ -96,6 +98,11 @@ class OpFunction:
     moves_data: bool
     many: bool = True
     no_result: bool = False
+
+    @cached_property
+    def running_extras(self) -> tuple[str, ...]:
+        """The extras that differ from run to run."""
+        return tuple(sorted(self.extras & RUNNING_EXTRAS))
 
 
 # Ops whose float results are values of their operands: rounding them again would change nothing.

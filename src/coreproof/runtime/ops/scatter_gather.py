@@ -113,11 +113,11 @@ _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _combined(data: Tensor, positions: Tensor, updates: Tensor, mode: str) -> Tensor:
+def _combined(data: Tensor, positions: Tensor, updates: Tensor, mode: str, in_place: bool) -> Tensor:
     """data (flat) with updates at positions, one after another where a position repeats."""
     if mode not in _COMBINE:
         raise ValueError(f"unknown mode {mode!r}; expected {', '.join(_COMBINE)}")
-    result, updates = data.clone(), updates.to(data.dtype)
+    result, updates = data if in_place else data.clone(), updates.to(data.dtype)
     if mode in ("add", "sub"):
         return result.index_add_(0, positions, updates, alpha=1 if mode == "add" else -1)
     if mode in ("max", "min", "mul"):
@@ -136,13 +136,22 @@ def _combined(data: Tensor, positions: Tensor, updates: Tensor, mode: str) -> Te
     return result
 
 
-def scatter(data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add") -> Tensor:
+def scatter(
+    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add", *, in_place: bool = False
+) -> Tensor:
     """data with updates at indices of an axis; the indices' dimensions stand in the axis's place in the updates"""
-    return scatter_ios17(data, indices, updates, axis, mode)
+    return scatter_ios17(data, indices, updates, axis, mode, in_place=in_place)
 
 
 def scatter_ios17(
-    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add", validate_indices: bool = False
+    data: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    axis: int = 0,
+    mode: str = "add",
+    validate_indices: bool = False,
+    *,
+    in_place: bool = False,
 ) -> Tensor:
     """As before; validated indices may not be negative"""
     axis = axis % max(1, data.dim())
@@ -152,7 +161,9 @@ def scatter_ios17(
     flat = updates.reshape(*data.shape[:axis], whole.numel(), *data.shape[axis + 1 :]).movedim(axis, 0)
     inner = math.prod(moved.shape[1:])
     positions = (whole[:, None] * inner + torch.arange(inner)).reshape(-1)
-    return _combined(moved.reshape(-1), positions, flat.reshape(-1), mode).reshape(moved.shape).movedim(0, axis)
+    return (
+        _combined(moved.reshape(-1), positions, flat.reshape(-1), mode, in_place).reshape(moved.shape).movedim(0, axis)
+    )
 
 
 def _require_shape(updates: Tensor, expected: list[int]) -> None:
@@ -160,13 +171,22 @@ def _require_shape(updates: Tensor, expected: list[int]) -> None:
         raise ValueError(f"updates have shape {list(updates.shape)}; expected {expected}")
 
 
-def scatter_along_axis(data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add") -> Tensor:
+def scatter_along_axis(
+    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add", *, in_place: bool = False
+) -> Tensor:
     """data with updates at indices of an axis, position by position in the others"""
-    return scatter_along_axis_ios17(data, indices, updates, axis, mode)
+    return scatter_along_axis_ios17(data, indices, updates, axis, mode, in_place=in_place)
 
 
 def scatter_along_axis_ios17(
-    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, mode: str = "add", validate_indices: bool = False
+    data: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    axis: int = 0,
+    mode: str = "add",
+    validate_indices: bool = False,
+    *,
+    in_place: bool = False,
 ) -> Tensor:
     """As before; validated indices may not be negative"""
     axis = axis % max(1, data.dim())
@@ -175,16 +195,22 @@ def scatter_along_axis_ios17(
     _require_shape(updates, list(whole.shape))
     grid = list(torch.meshgrid(*(torch.arange(s) for s in whole.shape), indexing="ij"))
     grid[axis] = whole
-    return _combined(data.reshape(-1), _flat(grid, data.shape), updates.reshape(-1), mode).reshape(data.shape)
+    return _combined(data.reshape(-1), _flat(grid, data.shape), updates.reshape(-1), mode, in_place).reshape(data.shape)
 
 
-def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "add") -> Tensor:
+def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "add", *, in_place: bool = False) -> Tensor:
     """data with updates at [i0, i1, ...] for each row of the indices' last dimension"""
-    return scatter_nd_ios17(data, indices, updates, mode)
+    return scatter_nd_ios17(data, indices, updates, mode, in_place=in_place)
 
 
 def scatter_nd_ios17(
-    data: Tensor, indices: Tensor, updates: Tensor, mode: str = "add", validate_indices: bool = False
+    data: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    mode: str = "add",
+    validate_indices: bool = False,
+    *,
+    in_place: bool = False,
 ) -> Tensor:
     """As before; validated indices may not be negative"""
     depth = indices.shape[-1]
@@ -193,7 +219,7 @@ def scatter_nd_ios17(
     inner = math.prod(data.shape[depth:])
     starts = _flat(list(rows), data.shape[:depth]) * inner
     positions = (starts[:, None] + torch.arange(inner)).reshape(-1)
-    return _combined(data.reshape(-1), positions, updates.reshape(-1), mode).reshape(data.shape)
+    return _combined(data.reshape(-1), positions, updates.reshape(-1), mode, in_place).reshape(data.shape)
 
 
 def _flat(positions: list[Tensor], shape: torch.Size) -> Tensor:

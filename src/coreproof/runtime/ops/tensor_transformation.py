@@ -139,11 +139,13 @@ def slice_update_ios18(
     begin_mask: Bools | None = None,
     end_mask: Bools | None = None,
     squeeze_mask: Bools | None = None,
+    *,
+    in_place: bool = False,
 ) -> Tensor:
     """x with the update in place of what slice_by_index takes"""
     where = _where(x, begin, end, stride, begin_mask, end_mask, squeeze_mask)
     forward, turned = _forward(x, where)
-    changed = x.clone(memory_format=torch.contiguous_format)
+    changed = x if in_place else x.clone(memory_format=torch.contiguous_format)
     part = changed[forward]
     if update.dim() and update.shape != part.shape:
         raise ValueError(f"the update has shape {list(update.shape)}; expected {list(part.shape)}")
