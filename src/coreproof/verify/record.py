@@ -1,0 +1,153 @@
+"""What was verified and what came out: plain values, that can be kept, compared, printed and written as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Outcome: TypeAlias = Literal["match", "precision", "mismatch", "unverified"]
+
+# From the best to the worst: the outcome of several checks is the worst of theirs.
+OUTCOMES: tuple[Outcome, ...] = ("match", "precision", "unverified", "mismatch")
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The worst of several outcomes; `unverified` where there is none, for nothing was shown."""
+    return max(outcomes, key=OUTCOMES.index, default="unverified")
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """How far a tensor is from the expected one.
+
+    Positions where both hold the same infinity, or both NaN, count as equal; where one is finite and the other is
+    not the error is infinite.
+
+    Attributes:
+        max_abs: the greatest absolute difference.
+        max_rel: the greatest difference relative to the expected value at that position (inf where that is 0).
+        mean_abs: the mean absolute difference.
+        snr_db: 10 log10(sum expected² / sum difference²), in decibels; inf where equal.
+        cosine: of the angle between the two, as flat vectors; 1.0 where both are zero.
+        nonfinite: how many positions hold NaN or infinity in the expected tensor and in the one at hand.
+    """
+
+    max_abs: float
+    max_rel: float
+    mean_abs: float
+    snr_db: float
+    cosine: float
+    nonfinite: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """One output of one call.
+
+    Attributes:
+        name: of the output, or its position as `output 0`; a mutable buffer's new value as `buffer cache`.
+        case: which inputs: `example`, or `variation 1` and so on.
+        step: number of the call in a sequence that shares its state, from 0.
+        outcome: what follows from the metrics and the tolerance.
+        exact: the program in exact mode against eager torch; None where they cannot be compared.
+        declared: the program in declared mode against eager torch; None where it was not run or compared.
+        problem: what is wrong beside the values (dtype, shape, a missing output), or "".
+    """
+
+    name: str
+    case: str
+    step: int
+    outcome: Outcome
+    exact: Metrics | None = None
+    declared: Metrics | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class FirstWrong:
+    """The first op whose own error, given eager torch's inputs, exceeds the tolerance.
+
+    Attributes:
+        delegate: which one holds it, as `forward/0` (method and number).
+        mil_op: type of the MIL op, as `gelu`.
+        value: name of the MIL value.
+        node: name of the torch node that the value stands for.
+        op: that node's op, as `aten.gelu.default`.
+        source: `file.py:12` of the user's own code, or "".
+        evidence: one sentence: where, expected and got.
+        own: the op's own error.
+        growth: (MIL value, max_abs error relative to the greatest expected value) along the program, in order.
+    """
+
+    delegate: str
+    mil_op: str
+    value: str
+    node: str
+    op: str
+    source: str
+    evidence: str
+    own: Metrics
+    growth: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """What float16 does to one op's result.
+
+    Attributes:
+        kind: `overflow` (finite in float32, infinite in float16), `underflow` (lost below 2**-24 or its
+            neighbourhood), `integer` (an integer above 2048 changed), `error` (it contributes most to the final error).
+        mil_op, value, node, op, source: as in `FirstWrong`.
+        amount: how many positions, or for `error` the share of the final error, 0 to 1.
+        example: one sentence with a value before and after.
+    """
+
+    kind: Literal["overflow", "underflow", "integer", "error"]
+    delegate: str
+    mil_op: str
+    value: str
+    node: str
+    op: str
+    source: str
+    amount: float
+    example: str
+
+
+@dataclass
+class Check:
+    """One finished thing that was held against what it was made from.
+
+    Attributes:
+        subject: `program forward`, or `delegate forward/0`.
+        outcome: the worst of its outputs', or `unverified`.
+        outputs: every output of every call.
+        reason: why it is unverified or wrong beside the values (a rule of `coreproof check`, say), or "".
+        first_wrong: on a mismatch, where it comes from, if that was found.
+        hazards: where declared and exact differ, what float16 costs.
+    """
+
+    subject: str
+    outcome: Outcome
+    outputs: list[OutputCheck] = field(default_factory=list)
+    reason: str = ""
+    first_wrong: FirstWrong | None = None
+    hazards: list[Hazard] = field(default_factory=list)
+
+
+@dataclass
+class Verification:
+    """Every check of one program; `seconds` is the time that they took."""
+
+    checks: list[Check] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst outcome of all checks."""
+        return worst(check.outcome for check in self.checks)
+
+    @property
+    def first_wrong(self) -> FirstWrong | None:
+        """The first wrong op of the first check that found one."""
+        return next((check.first_wrong for check in self.checks if check.first_wrong), None)
