@@ -10,12 +10,12 @@ import coremltools as ct
 import torch
 from coremltools.models import MLModel
 from executorch.backends.apple.coreml import executorchcoreml
-from graph_run import LoweredRun
 from pte import delegates, missing_kernels
 from torch import nn
 from torch.utils import _pytree as pytree
 
 import coreproof
+from coreproof.verify.lowered_graph import LoweredRun
 
 
 class Call(nn.Module):

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for pte.py and graph_run.py
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for pte.py
 
 
 @dataclass
@@ -173,10 +173,10 @@ def export(module: Any, inputs: tuple, dynamic_shapes: Any) -> tuple[Any, str]:
 
 def lower_into(row: Row, program: Any, inputs: tuple, expected: Any) -> None:
     """Lower `program` and fill the row: what is where, what has no kernel, and whether a value changed."""
-    from graph_run import run_lowered
     from pte import delegates, missing_kernels
 
     import coreproof
+    from coreproof.verify.lowered_graph import run_lowered
 
     try:
         lowered = coreproof.lower(program, inputs, compute_precision=row.precision)

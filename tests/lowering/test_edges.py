@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from graph_run import LoweredRun
 from lowered import Call, lower, lower_and_check, ops, places, specs
 from torch import nn
 
 import coreproof
+from coreproof.verify.lowered_graph import LoweredRun
 
 X = torch.tensor([[1.5, -2.0, 0.25], [3.0, -0.5, 8.0]])
 

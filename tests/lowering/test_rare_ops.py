@@ -3,11 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from graph_run import run_lowered
 from lowered import Call, lower
 from pte import missing_kernels
 
 import coreproof
+from coreproof.verify.lowered_graph import run_lowered
 
 X = torch.tensor([[1.5, -2.0, 0.25, -0.0], [float("nan"), 3.0, -7.5, 2.0]])
 IMAGE = torch.randn(1, 2, 5, 4)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from graph_run import LoweredRun
 from torch import nn
 
 from coreproof import InputError, lower
+from coreproof.verify.lowered_graph import LoweredRun
 
 
 class Held:

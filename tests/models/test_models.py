@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from graph_run import LoweredRun
 from pte import delegates, missing_kernels
 
 import coreproof
+from coreproof.verify.lowered_graph import LoweredRun
 
 from . import MODELS
 

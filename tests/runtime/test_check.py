@@ -53,6 +53,16 @@ def test_types_and_opsets():
     assert found([op("exp", "y", x="x")], ["y"], [("x", F32), state]) == ["state-dtype", "state-target"]
 
 
+def test_writes_of_states_are_known_from_ios18_on():
+    half = TensorType("fp16", (2, 3))
+    state, x = ("s", StateType(half)), ("x", half)
+    for kind, names in (("write_state", ("input", "data")), ("coreml_update_state", ("state", "value"))):
+        write = Operation(kind, {names[0]: ["s"], names[1]: ["x"]}, [], name="write")
+        operations = [write, op("read_state", "y", half, input="s")]
+        assert found(operations, ["y"], [x, state], "CoreML8", 9) == []
+        assert set(found(operations, ["y"], [x, state])) == {"state-target", "op-not-in-opset"}
+
+
 def test_two_to_a_power():
     two = Constant(TensorType("fp32", ()), lambda: torch.tensor(2.0))
     assert found([op("pow", "y", x=two, y="x")], ["y"]) == ["pow-of-two"]

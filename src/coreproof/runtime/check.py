@@ -23,8 +23,8 @@ _FIRST_SPECIFICATION = 6  # iOS 15, whose opset is OPSETS[0]
 _STATEFUL = 9  # iOS 18
 # Element types of arrays that may cross the border of a function, with the specification that brought them.
 _BORDER = {"fp32": 6, "int32": 6, "fp64": 6, "fp16": 7}
-# Ops of the file format that coremltools' frontend has under another name, or writes by itself.
-_FILE_ONLY = {"write_state": "coreml_update_state"}
+# Ops outside coremltools' core set, of the file format and of a dialect of its own, by a core op of the same age.
+_AS_OLD_AS = {"write_state": "read_state", "coreml_update_state": "read_state"}
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _states(scope: _Scope) -> Iterator[Finding]:
 
 def _known_ops(scope: _Scope) -> Iterator[Finding]:
     for operation in scope.operations:
-        versions = SSAOpRegistry.core_ops.get(_FILE_ONLY.get(operation.type, operation.type))
+        versions = SSAOpRegistry.core_ops.get(_AS_OLD_AS.get(operation.type, operation.type))
         if versions is None:
             yield Finding("unknown-op", _at(scope, operation), "no op of this name", "coremltools 9.0, core_ops")
         elif min(int(v) for v in versions) > _needed(scope.function.opset):

@@ -76,7 +76,7 @@ class FirstWrong:
         op: that node's op, as `aten.gelu.default`.
         source: `file.py:12` of the user's own code, or "".
         evidence: one sentence: where, expected and got.
-        own: the op's own error.
+        own: the op's own error; None where a rule of `coreproof check` names it.
         growth: (MIL value, max_abs error relative to the greatest expected value) along the program, in order.
     """
 
@@ -87,7 +87,7 @@ class FirstWrong:
     op: str
     source: str
     evidence: str
-    own: Metrics
+    own: Metrics | None
     growth: tuple[tuple[str, float], ...] = ()
 
 

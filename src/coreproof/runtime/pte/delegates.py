@@ -12,7 +12,7 @@ import torch
 from ...errors import ModelError, UnsupportedFileError
 from ..inputs import carried_inputs
 from ..interpreter import Interpreter, Mode
-from ..ir import TensorType
+from ..ir import Program, TensorType
 from ..model import Model
 from ..package import Flattened, is_flattened
 from .program import Delegate
@@ -67,24 +67,34 @@ class Loader:
 
 
 class CoreMLDelegate:
-    """A Core ML model as a delegate: operands by position, and states that live as long as it does."""
+    """A Core ML model as a delegate: operands by position, and states that live as long as it does.
+
+    Attributes:
+        function: the one that it runs.
+        inputs, outputs: names in the order of the operands.
+    """
 
     def __init__(self, model: Model, metadata: dict[str, Any], function: str | None, where: str) -> None:
         self._model = model
-        self._function = model.function(function)
+        self.function = model.function(function)
         self._where = where
         self.inputs = _names(metadata, "inputNames", where)
         self.outputs = _names(metadata, "outputNames", where)
-        self._types = {value.name: value.type for value in self._function.inputs}
+        self._types = {value.name: value.type for value in self.function.inputs}
         unknown = sorted(set(self.inputs) - set(self._types))
         if unknown:
             raise ModelError(f"{where}: its {_METADATA} names an input {unknown[0]!r} that the model does not have")
-        self._interpreter = Interpreter(self._function, model.mode)
+        self._interpreter = Interpreter(self.function, model.mode)
         self.reset()
+
+    @property
+    def program(self) -> Program:
+        """The program that holds the function."""
+        return self._model.program
 
     def reset(self) -> None:
         """Set the states to zeros again."""
-        self._state = self._model.make_state(self._function.name)
+        self._state = self._model.make_state(self.function.name)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The outputs, as the interpreter carries them; a scalar may come as one dimension of size 1.
@@ -94,7 +104,7 @@ class CoreMLDelegate:
             ModelError: the model is malformed, or does not make what its metadata names.
         """
         given = {name: self._given(name, tensor) for name, tensor in zip(self.inputs, inputs, strict=True)}
-        carried = carried_inputs(self._function, given)
+        carried = carried_inputs(self.function, given)
         if self._model.mode == "exact":  # half inputs are not rounded at the border either
             carried |= {name: x.to(carried[name].dtype) for name, x in given.items() if x.is_floating_point()}
         made = self._interpreter.run({**carried, **self._state.states})

@@ -30,6 +30,9 @@ _OPERAND_ERRORS = (
 class LoadedMethod:
     """A method ready to run; its mutable buffers and its delegates' states live as long as it does.
 
+    Attributes:
+        delegates: in the order of the file.
+
     Raises:
         ModelError: an operator that torch does not have, a broken delegate.
         UnsupportedFileError: a delegate for another backend than Core ML.
@@ -39,7 +42,7 @@ class LoadedMethod:
         self.method = method
         self._start = self._fresh_values()
         self._values = list(self._start)
-        self._delegates: list[CoreMLDelegate] = [
+        self.delegates: list[CoreMLDelegate] = [
             loader.load(one, f"method {method.name!r}, delegate {i}") for i, one in enumerate(method.delegates)
         ]
         self._chains = [
@@ -108,7 +111,7 @@ class LoadedMethod:
                     raise ModelError(f"{where}: {error}") from error
                 return lambda: kernel(self, args), where
             case ir.DelegateCall(number, args):
-                delegate = self._delegates[number]
+                delegate = self.delegates[number]
                 expected = len(delegate.inputs) + len(delegate.outputs)
                 where = f"{where} (delegate {number})"
                 if len(args) != expected:
@@ -163,7 +166,7 @@ class LoadedMethod:
     def reset(self) -> None:
         """Set mutable buffers and states to what they were at first."""
         self._start = self._fresh_values()
-        for delegate in self._delegates:
+        for delegate in self.delegates:
             delegate.reset()
 
     def _run(self, steps: list[tuple[Callable[[], int | None], str]]) -> None:

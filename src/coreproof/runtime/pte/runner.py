@@ -68,11 +68,11 @@ class PteProgram:
             ModelError: the program is malformed.
             UnsupportedFileError: the method has a delegate for another backend than Core ML.
         """
-        return self._method(method).run(inputs)
+        return self.loaded(method).run(inputs)
 
     def reset(self, method: str = "forward") -> None:
         """Set the method's mutable buffers and states to what they were at first. Raises InputError: no such method."""
-        self._method(method).reset()
+        self.loaded(method).reset()
 
     @property
     def method_names(self) -> list[str]:
@@ -90,7 +90,8 @@ class PteProgram:
         """The bytes of each delegate, over all methods, in the order of the file."""
         return [bytes(one.data) for method in self.program.methods.values() for one in method.delegates]
 
-    def _method(self, name: str) -> LoadedMethod:
+    def loaded(self, name: str) -> LoadedMethod:
+        """The method of this name, ready to run. Raises InputError: there is none; ModelError: it is broken."""
         if name not in self.program.methods:
             raise InputError(f"no method named {name!r}; expected {', '.join(self.method_names)}")
         if name not in self._loaded:

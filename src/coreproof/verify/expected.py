@@ -1,0 +1,218 @@
+"""The reference: eager torch.
+
+A half-type model's own rounding is none of the conversion's: bfloat16, float16 and float64 models are run as the
+exported graph with every float carried in float32, which is what Core ML's program computes in exact mode; the outputs
+are then cast to the dtypes that the model declares. A float32 model is run as it is. That Core ML carries int64 and
+float64 in 32 bits is declared in the placement, so only what it does to the values counts.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from ..runtime.ir import Function
+from .compare import greatest_difference
+from .constants import is_folded
+from .inputs import Case, flat
+from .lowered_graph import ProgramRun, is_widened
+
+# A graph ready to be called with flat inputs, several times in sequence.
+Run: TypeAlias = Callable[[list[Any]], list[Any]]
+
+
+class Reference:
+    """What a method gives in torch, case by case, each from the initial state.
+
+    Args:
+        program: the exported method; None where there is a float32 module alone.
+        module: the model itself, which is run where it computes in float32; None runs the exported graph.
+
+    Attributes:
+        stored_by: makes the run whose constants are rounded as the finished program stores them, at the start that of
+            the exported graph with all constants rounded to float16; None where nothing is rounded.
+        functions: those of the finished program, to tell whether it holds constants computed from the model's.
+    """
+
+    def __init__(self, program: ExportedProgram | None, module: nn.Module | None = None) -> None:
+        self._program = program
+        self.stored_by: Callable[[], Run] | None = None if program is None else self._with_half_constants
+        self.functions: list[Function] = []
+        self._widened = program is not None and is_widened(program)
+        self._module = None if self._widened else module
+        self._wanted: dict[str, list[list[Any]]] = {}
+        self._double: dict[str, list[list[Any]]] = {}
+        self._stored: dict[str, list[list[Any]]] = {}
+
+    def outputs(self, case: Case) -> list[list[Any]]:
+        """The flat outputs of each call, floats of other types than float32 still unrounded.
+
+        Raises:
+            Exception: whatever the model raises on these inputs.
+        """
+        if case.name not in self._wanted:
+            self._wanted[case.name] = self._run(case)
+        return self._wanted[case.name]
+
+    def declared(self, case: Case) -> list[list[Any]]:
+        """As `outputs`, in the dtypes that the model declares."""
+        return self._as_declared(self.outputs(case))
+
+    def witness(self, case: Case, call: int, output: int) -> ReferenceWitness:
+        """What else torch says about one output."""
+        return ReferenceWitness(self, case, call, output)
+
+    def double(self, case: Case) -> list[list[Any]]:
+        """As `outputs`, all floats carried in float64; empty where an op has no float64 kernel."""
+        if case.name not in self._double:
+            self._double[case.name] = (
+                []
+                if self._program is None
+                else _tried(lambda: _sequence(ProgramRun(self._program, floats=torch.float64), case))
+            )
+        return self._double[case.name]
+
+    def stored(self, case: Case) -> list[list[Any]]:
+        """As `declared`, with rounded constants; empty where nothing is rounded."""
+        if case.name not in self._stored:
+            make = self.stored_by
+            outputs = [] if make is None else _tried(lambda: _sequence(make(), case))
+            self._stored[case.name] = self._as_declared(outputs)
+        return self._stored[case.name]
+
+    @cached_property
+    def is_folded(self) -> bool:
+        """Whether the finished program holds constants that were computed from the model's."""
+        return self._program is not None and is_folded(self.functions, self._program)
+
+    def is_usable(self, case: Case, example: Case) -> bool:
+        """Whether the model takes the case, and makes no NaN or infinity in outputs where the example made none."""
+        try:
+            varied = self.outputs(case)
+        except Exception:  # the user's code raises every type
+            return False
+        return all(
+            _is_finite(one) or not _is_finite(known)
+            for made, expected in zip(varied, self.outputs(example), strict=True)
+            for one, known in zip(made, expected, strict=True)
+        )
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a call changes what the next one gives."""
+        if self._program is not None:
+            return bool(self._program.graph_signature.buffers_to_mutate)
+        return self._module is not None and any(True for _ in self._module.buffers())
+
+    def _run(self, case: Case) -> list[list[Any]]:
+        if self._module is None:
+            assert self._program is not None, "a reference has a program or a module"
+            return _sequence(ProgramRun(self._program, floats=self.floats), case)
+        module = copy.deepcopy(self._module, {id(p): p for p in self._module.parameters()})
+        with torch.no_grad():
+            # A copy of each result: a module may return the buffer that its next call writes to.
+            return [
+                pytree.tree_map(_apart, pytree.tree_leaves(module(*copied(args), **copied(kwargs))))
+                for args, kwargs in case.calls
+            ]
+
+    @property
+    def floats(self) -> torch.dtype | None:
+        """The type that carries every float of the model's graphs on torch; None leaves each its own."""
+        return torch.float32 if self._widened else None
+
+    def _with_half_constants(self) -> Run:
+        assert self._program is not None
+        return ProgramRun(self._program, floats=self.floats, constants=torch.float16)
+
+    def _as_declared(self, outputs: list[list[Any]]) -> list[list[Any]]:
+        if not self._widened:
+            return outputs
+        dtypes = self._dtypes()
+        return [[_cast(v, d) for v, d in zip(call, dtypes, strict=True)] for call in outputs]
+
+    def _dtypes(self) -> list[torch.dtype | None]:
+        assert self._program is not None
+        nodes = {node.name: node.meta.get("val") for node in self._program.graph.nodes}
+        values = [nodes.get(name) for name in self._program.graph_signature.user_outputs]
+        return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
+
+
+@dataclass(frozen=True)
+class ReferenceWitness:
+    """A `Witness` about one output of one call of a case."""
+
+    reference: Reference
+    case: Case
+    call: int
+    output: int
+
+    def stored(self) -> torch.Tensor | None:
+        outputs = self.reference.stored(self.case)
+        return outputs[self.call][self.output] if outputs else None
+
+    def noise(self) -> float:
+        double = self.reference.double(self.case)
+        if not double:
+            return 0.0
+        single = self.reference.outputs(self.case)
+        return greatest_difference(single[self.call][self.output], double[self.call][self.output])
+
+    def is_folded(self) -> bool:
+        return self.reference.is_folded
+
+
+def random_ops(program: ExportedProgram) -> list[str]:
+    """The ops that draw numbers, sorted: no two runs of such a program agree."""
+    return sorted({str(node.target) for node in program.graph.nodes if _is_random(node)})
+
+
+def _is_random(node: Node) -> bool:
+    """Attention and dropout have torch's tag for it even where they drop nothing."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    schema = node.target._schema
+    given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+    if "scaled_dot_product" in schema.name:
+        return bool(given.get("dropout_p", 0))
+    return bool(given.get("train", True))
+
+
+def _cast(value: Any, dtype: torch.dtype | None) -> Any:
+    return value if dtype is None or not isinstance(value, torch.Tensor) else value.to(dtype)
+
+
+def _apart(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def copied(values: Any) -> Any:
+    """Inputs of its own for each run: a model may write to them."""
+    return pytree.tree_map(_apart, values)
+
+
+def _sequence(run: Run, case: Case) -> list[list[Any]]:
+    return [run(copied(flat(call))) for call in case.calls]
+
+
+def _tried(make: Callable[[], list[list[Any]]]) -> list[list[Any]]:
+    """The outputs; none where an op has no kernel for the type that they are to be carried in."""
+    try:
+        return make()
+    except (RuntimeError, NotImplementedError):
+        return []
+
+
+def _is_finite(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return True
+    return bool(torch.isfinite(value).all())
