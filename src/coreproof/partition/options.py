@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import coremltools as ct
@@ -87,6 +87,7 @@ class PartitionOptions:
             float16), `always` every floating-point buffer, `never` none.
         extra_kernels: ops (`namespace::name` or `namespace::name.overload`) for which the user's own ExecuTorch
             build has kernels.
+        refused: what a verification found wrong: names of nodes, or of ops (`aten.mm.default`), each with its reason.
     """
 
     target: ct.target | None = None
@@ -97,6 +98,7 @@ class PartitionOptions:
     full_graph: bool = False
     state: MutableBufferState = "auto"
     extra_kernels: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def effective_target(self) -> ct.target:

@@ -6,7 +6,7 @@ import inspect
 import logging
 import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import get_args
 
 import torch
@@ -54,6 +54,8 @@ class CoreMLPartitioner(Partitioner):
         mutable_buffer_state: `auto` makes a floating-point buffer Core ML state (which is float16) where the
             compute precision is float16; `always` every floating-point buffer; `never` none.
         extra_kernels: ops (`namespace::name`) for which your own ExecuTorch build has CPU kernels.
+        refused: nodes, or ops as `aten.mm.default`, to keep off Core ML because a verification found them wrong, each
+            with the evidence.
         watcher: told before and after a method is placed; with one, ops that are skipped by name and custom ops need
             a kernel too (without, they are the caller's own responsibility, as with the stock partitioner).
         plan_only: place and record, but hand nothing to Core ML.
@@ -75,6 +77,7 @@ class CoreMLPartitioner(Partitioner):
         take_over_constant_data: bool = True,
         mutable_buffer_state: MutableBufferState = "auto",
         extra_kernels: Collection[str] = (),
+        refused: Mapping[str, str] | None = None,
         watcher: Watcher | None = None,
         plan_only: bool = False,
     ) -> None:
@@ -89,6 +92,7 @@ class CoreMLPartitioner(Partitioner):
             full_graph=lower_full_graph,
             state=mutable_buffer_state,
             extra_kernels=frozenset(extra_kernels),
+            refused=dict(refused or {}),
         )
         _check(self.options, StockBackend.enumerated_shapes_from_compile_specs(specs) is not None)
         self.skip_ops_for_coreml_delegation = list(skip_ops_for_coreml_delegation or [])

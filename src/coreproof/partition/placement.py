@@ -98,6 +98,9 @@ class GraphPlacement:
     def _verdict_alone(self, node: Node, on_coreml: set[Node], constant: set[Node]) -> Verdict:
         if self.options.is_skipped(op_name(node)):
             return Verdict(False, "user-skip", "you asked to keep it off Core ML")
+        wrong = self.options.refused.get(node.name) or self.options.refused.get(op_name(node))
+        if wrong:
+            return Verdict(False, "verified-wrong", wrong)
         if any(operand.op == "get_attr" for operand in node.all_input_nodes):
             return Verdict(False, "control-flow", "it calls subgraphs, which coremltools does not convert")
         if asks_for_layout(node):
