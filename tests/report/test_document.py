@@ -12,6 +12,7 @@ from coreproof.partition.record import (
     Partition,
     Placement,
     Refusal,
+    Unproven,
 )
 from coreproof.report.document import error_document, placement_document
 from coreproof.version import __version__
@@ -25,6 +26,7 @@ def placement() -> Placement:
             refusals=[Refusal("dtype", "no complex64", "aten.x", "x", "a.py:2", "head", "f: complex64[1]")],
             buffers=[BufferPlacement("cache", "state", "float16", (1, "n"), 0)],
             narrowings=[Narrowing("arange", "aten.arange", "int64", "int32", "a.py:3")],
+            unproven=[Unproven("rand", "aten.rand", "its values are random", "a.py:4")],
             seconds=0.25,
         )
     )
@@ -56,6 +58,7 @@ def test_the_document_survives_json_and_holds_every_record():
                         "source": "a.py:2",
                         "module": "head",
                         "tensor": "f: complex64[1]",
+                        "evidence": "",
                     }
                 ],
                 "buffers": [
@@ -76,6 +79,9 @@ def test_the_document_survives_json_and_holds_every_record():
                         "to_dtype": "int32",
                         "source": "a.py:3",
                     }
+                ],
+                "unproven": [
+                    {"node": "rand", "op": "aten.rand", "reason": "its values are random", "source": "a.py:4"}
                 ],
                 "seconds": 0.25,
             }

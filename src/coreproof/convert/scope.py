@@ -15,6 +15,7 @@ Conversions are serialised by a lock: the registry is shared by all threads.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
 import threading
@@ -60,6 +61,14 @@ def has_converter(op: torch._ops.OpOverload) -> bool:
     """Whether coremltools or coreproof has a converter of that name at all (it may still refuse the arguments)."""
     with conversion():
         return _TORCH_OPS_REGISTRY.get_func(op.name()) is not None
+
+
+def converters() -> str:
+    """A digest of which function converts which op: other converters, other verdicts."""
+    with conversion():
+        table = _TORCH_OPS_REGISTRY.name_to_func_mapping
+        named = sorted(f"{name} {function.__module__}.{function.__qualname__}" for name, function in table.items())
+    return hashlib.sha256("\n".join(named).encode()).hexdigest()
 
 
 @contextmanager

@@ -1,10 +1,9 @@
-"""Steps 1 and 2 of a verdict: convert one node alone, and hold what was emitted against what torch says.
+"""A verdict on one node: convert it alone, hold shape and dtype against torch's, then its values (see proof.py).
 
 The node is wrapped as a program of its own, with its real argument types.
 Constants are presented as constants, because some operands must be known when
 the model is compiled; a large one is a stand-in of one element stretched to the
-shape, so that no weight is touched. The numeric proof of the emitted MIL (step
-3) will take the program that `attempt` converts.
+shape, so that no weight is touched.
 """
 
 from __future__ import annotations
@@ -34,8 +33,12 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 
 from ..convert.program import DEFAULT_TARGET, complete, to_mil
+from ..convert.scope import converters
 from .nodes import dtype_name, is_in_order, is_symbol, op_name, source_line, tensors, used_items, used_tensors
+from .probes import large_constant
 from .program_view import SMALL, ProgramView, element_count
+from .proof import RandomValues, Unproven, wrong_values
+from .verdict_cache import keep, recall
 
 # What Core ML carries a torch dtype as. int64 and float64 are the two declared narrowings.
 MIL_DTYPES = {
@@ -55,20 +58,29 @@ INSIDE_ONLY = frozenset((torch.int8, torch.uint8))
 NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
 
 _PACKAGE = str(Path(__file__).parents[1])
+_UNDEFINED = re.compile(r"aten\.(new_)?empty(_like|_strided|_permuted)?\.|dim_order_ops\._empty_dim_order\.")
 _SYMBOL = re.compile(r"\b[a-z]+\d+\b")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a node can run on Core ML; if not, the rule, the reason in one sentence, and the tensor it is about."""
+    """Whether a node can run on Core ML.
+
+    Attributes:
+        rule: where it cannot, the rule's id.
+        reason: where it cannot, why, in one sentence; where it can although nothing was shown, why that is so.
+        tensor: the tensor that the reason speaks of, or "".
+        evidence: the probe that told, with the expected value and the one got, or "".
+    """
 
     ok: bool
     rule: str = ""
     reason: str = ""
     tensor: str = ""
+    evidence: str = ""
 
 
-PROVEN_SO_FAR = Verdict(True)
+PROVEN = Verdict(True)
 
 
 class ConverterBug(RuntimeError):
@@ -84,12 +96,19 @@ class _Slice:
 
 
 class Attempts:
-    """Verdicts by signature for one deployment target, kept for the life of the process."""
+    """Verdicts by signature for one deployment target, kept for the life of the process.
+
+    Args:
+        target: the deployment target; None is coremltools' own default.
+        use_cache: whether verdicts are kept on disk too, and those of earlier processes used.
+    """
 
     _verdicts: dict[str, Verdict] = {}
 
-    def __init__(self, target: ct.target | None) -> None:
+    def __init__(self, target: ct.target | None, use_cache: bool) -> None:
         self.target = target or DEFAULT_TARGET
+        self._use_cache = use_cache
+        self._converters = converters()
 
     def verdict(self, node: Node, view: ProgramView, on_coreml: set[Node], constant_nodes: set[Node]) -> Verdict:
         """The verdict on `node`, converted alone.
@@ -106,7 +125,10 @@ class Attempts:
         piece = _slice(node, on_coreml, constant_nodes)
         key = self._signature(node, piece, view, constant_nodes)
         if key not in self._verdicts:
-            self._verdicts[key] = _attempt(node, piece, view, constant_nodes, self.target)
+            kept = recall(key, Verdict) if self._use_cache else None
+            self._verdicts[key] = kept or _attempt(node, piece, view, constant_nodes, self.target)
+            if self._use_cache and kept is None:
+                keep(key, self._verdicts[key])
         return self._verdicts[key]
 
     def _signature(self, node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[Node]) -> str:
@@ -124,7 +146,7 @@ class Attempts:
             return type(value).__name__
 
         index: dict[Node, str] = {}
-        parts = [self.target.name, view.program.dialect]
+        parts = [self._converters, self.target.name, view.program.dialect]
         for number, leaf in enumerate(piece.leaves):
             index[leaf] = f"%{number}"
             kind = "const" if view.is_owned(leaf) or leaf in constant_nodes else "input"
@@ -199,7 +221,8 @@ def _attempt(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[N
                 f"({source_line(node) or 'no source line'}): {type(error).__name__}: {error}"
             ) from error
         return Verdict(False, *_refusal(error))
-    return _contract(node, mil)
+    verdict = _contract(node, mil)
+    return _proof(node, program, mil, view) if verdict.ok and not is_symbol(node) else verdict
 
 
 def _exceeds_int32(value: torch.Tensor | None) -> bool:
@@ -308,8 +331,7 @@ def _constant_value(leaf: Node, view: ProgramView) -> torch.Tensor:
     if value is not None:
         return value.detach()
     fake = tensors(leaf)[0]
-    shape = [size if isinstance(size, int) else 2 for size in fake.shape]
-    return torch.zeros((), dtype=fake.dtype).expand(shape)
+    return large_constant(fake.dtype, tuple(size if isinstance(size, int) else 2 for size in fake.shape))
 
 
 def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
@@ -325,16 +347,33 @@ def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
     return items
 
 
+def _proof(node: Node, program: ExportedProgram, mil: Program, view: ProgramView) -> Verdict:
+    """Step 3: the values are torch's on every probe."""
+    if _UNDEFINED.match(op_name(node)):
+        return Verdict(True, reason="its values are undefined in torch")
+    try:
+        evidence = wrong_values(program, mil, view.is_random(node))
+    except RandomValues as error:
+        return Verdict(True, reason=str(error))
+    except Unproven as error:
+        return Verdict(False, "unproven", f"its conversion could not be shown to be right: {error}")
+    return (
+        Verdict(False, "value", "its conversion gives other values than torch", evidence=evidence)
+        if evidence
+        else PROVEN
+    )
+
+
 def _contract(node: Node, mil: Program) -> Verdict:
     """Step 2: every emitted value has the shape and dtype that torch gave the node."""
     if is_symbol(node):
-        return PROVEN_SO_FAR
+        return PROVEN
     emitted = mil.functions["main"].outputs
     for tensor, var in zip(used_tensors(node), emitted, strict=True):
         verdict = _contract_of_one(tensor, var)
         if not verdict.ok:
             return verdict
-    return PROVEN_SO_FAR
+    return PROVEN
 
 
 def _contract_of_one(tensor: torch.Tensor, var: Any) -> Verdict:
@@ -350,7 +389,7 @@ def _contract_of_one(tensor: torch.Tensor, var: Any) -> Verdict:
         return Verdict(
             False, "contract-shape", f"coremltools gives it shape {_show(shape)}, torch {_show(tuple(tensor.shape))}"
         )
-    return PROVEN_SO_FAR
+    return PROVEN
 
 
 def _same_shape(torch_shape: tuple, mil_shape: tuple) -> bool:

@@ -88,6 +88,7 @@ class PartitionOptions:
         extra_kernels: ops (`namespace::name` or `namespace::name.overload`) for which the user's own ExecuTorch
             build has kernels.
         refused: what a verification found wrong: names of nodes, or of ops (`aten.mm.default`), each with its reason.
+        use_cache: whether verdicts are kept on disk and taken from there.
     """
 
     target: ct.target | None = None
@@ -99,6 +100,7 @@ class PartitionOptions:
     state: MutableBufferState = "auto"
     extra_kernels: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict, hash=False)
+    use_cache: bool = True
 
     @property
     def effective_target(self) -> ct.target:

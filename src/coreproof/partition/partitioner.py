@@ -56,6 +56,7 @@ class CoreMLPartitioner(Partitioner):
         extra_kernels: ops (`namespace::name`) for which your own ExecuTorch build has CPU kernels.
         refused: nodes, or ops as `aten.mm.default`, to keep off Core ML because a verification found them wrong, each
             with the evidence.
+        use_cache: whether verdicts are kept in the user's cache folder (see `verdict_cache`) and taken from there.
         watcher: told before and after a method is placed; with one, ops that are skipped by name and custom ops need
             a kernel too (without, they are the caller's own responsibility, as with the stock partitioner).
         plan_only: place and record, but hand nothing to Core ML.
@@ -78,6 +79,7 @@ class CoreMLPartitioner(Partitioner):
         mutable_buffer_state: MutableBufferState = "auto",
         extra_kernels: Collection[str] = (),
         refused: Mapping[str, str] | None = None,
+        use_cache: bool = True,
         watcher: Watcher | None = None,
         plan_only: bool = False,
     ) -> None:
@@ -93,6 +95,7 @@ class CoreMLPartitioner(Partitioner):
             state=mutable_buffer_state,
             extra_kernels=frozenset(extra_kernels),
             refused=dict(refused or {}),
+            use_cache=use_cache,
         )
         _check(self.options, StockBackend.enumerated_shapes_from_compile_specs(specs) is not None)
         self.skip_ops_for_coreml_delegation = list(skip_ops_for_coreml_delegation or [])
@@ -195,7 +198,7 @@ def require_full_graph(refusals: Sequence[Refusal]) -> None:
 
 
 def _about(refusal: Refusal) -> str:
-    return f" [{refusal.tensor}]" if refusal.tensor else ""
+    return "".join(f" [{text}]" for text in (refusal.tensor, refusal.evidence) if text)
 
 
 def _missing_message(nodes: list[torch.fx.Node], placed: GraphPlacement) -> str:

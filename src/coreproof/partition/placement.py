@@ -36,7 +36,7 @@ from .nodes import (
 from .options import PartitionOptions
 from .program_view import ProgramView
 from .quirks import quirk_of
-from .record import MethodPlacement, Narrowing, NodePlacement, Partition, Refusal
+from .record import MethodPlacement, Narrowing, NodePlacement, Partition, Refusal, Unproven
 from .state import BufferDecision, place_buffers
 
 
@@ -59,8 +59,9 @@ class GraphPlacement:
         self.options = options
         self.view = ProgramView(program, small_values, options.own_constants)
         self.sizes = {node for node in self.view.graph.nodes if is_symbol(node)}
-        self.attempts = Attempts(options.target)
+        self.attempts = Attempts(options.target, options.use_cache)
         self.refusals: dict[Node, Refusal] = {}
+        self._unproven: dict[Node, str] = {}
         self.delegate: dict[Node, int] = {}
         with conversion():  # once, not for each attempt
             self._place()
@@ -93,6 +94,8 @@ class GraphPlacement:
         verdict = self._verdict_alone(node, on_coreml, constant)
         if not verdict.ok:
             self._refuse(node, verdict)
+        elif verdict.reason:
+            self._unproven[node] = verdict.reason
         return verdict.ok
 
     def _verdict_alone(self, node: Node, on_coreml: set[Node], constant: set[Node]) -> Verdict:
@@ -138,6 +141,7 @@ class GraphPlacement:
             source_line(node),
             module_path(node),
             verdict.tensor,
+            verdict.evidence,
         )
 
     # ------------------------------------------------------------------ borders
@@ -224,6 +228,11 @@ class GraphPlacement:
             refusals=[self.refusals[n] for n in ops if n in self.refusals],
             buffers=[decision.record for decision in self.buffers],
             narrowings=[found for n in ops if n in self.delegate for found in _narrowings(n)],
+            unproven=[
+                Unproven(n.name, op_name(n), why, source_line(n))
+                for n, why in self._unproven.items()
+                if n in self.delegate
+            ],
         )
 
     def _partition(self, number: int, nodes: list[Node]) -> Partition:

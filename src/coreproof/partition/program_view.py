@@ -15,6 +15,8 @@ from .nodes import asks_for_layout, aten_op, is_getitem, is_view, tensors
 # Constants up to this many elements keep their values in an attempt (indices, shapes, scalars); larger ones
 # are presented by stand-ins that take no memory.
 SMALL = 1024
+# Floating-point parameters of more elements than this are presented by stand-ins too.
+LISTED = 16
 
 _RANDOM = torch.Tag.nondeterministic_seeded
 
@@ -57,7 +59,8 @@ class ProgramView:
             if spec.kind == InputKind.BUFFER and spec.target in updates:
                 self.buffers.append(MutableBuffer(str(spec.target), node, nodes.get(updates[spec.target])))
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                self.constants[node] = self._small_value(str(spec.target), small_values)
+                value = self._small_value(str(spec.target), small_values)
+                self.constants[node] = None if _is_like_any_other(value, spec.kind) else value
         self._laid_out = self._find_laid_out()
         wanted = {spec.arg.name for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT}
         self.user_outputs = {nodes[name] for name in wanted if name in nodes}
@@ -102,6 +105,11 @@ class ProgramView:
     def is_random(node: Node) -> bool:
         """Whether the node's value differs from run to run."""
         return _RANDOM in getattr(aten_op(node), "tags", ())
+
+
+def _is_like_any_other(value: torch.Tensor | None, kind: InputKind) -> bool:
+    """Whether a trained parameter's values stand for nothing in particular, so that all layers are one case."""
+    return value is not None and kind == InputKind.PARAMETER and value.is_floating_point() and value.numel() > LISTED
 
 
 def is_small_and_real(value: object) -> bool:

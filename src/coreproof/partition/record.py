@@ -22,6 +22,7 @@ class Refusal:
         source: `file.py:12` of the user's own code, or "" where torch.export kept none.
         module: the path of the user's module, for instance `encoder.layers.0`, or "".
         tensor: the operand that the reason speaks of, as `frames: uint8[1, 64, 64, 3]`, or "".
+        evidence: the probe that told, with the value that torch gives and the one that the conversion gives, or "".
     """
 
     rule: str
@@ -31,6 +32,7 @@ class Refusal:
     source: str = ""
     module: str = ""
     tensor: str = ""
+    evidence: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,16 @@ class Narrowing:
     op: str
     from_dtype: str
     to_dtype: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Unproven:
+    """An op on Core ML whose values could not be held against torch's, and why that is allowed."""
+
+    node: str
+    op: str
+    reason: str
     source: str = ""
 
 
@@ -94,6 +106,7 @@ class MethodPlacement:
     refusals: list[Refusal] = field(default_factory=list)
     buffers: list[BufferPlacement] = field(default_factory=list)
     narrowings: list[Narrowing] = field(default_factory=list)
+    unproven: list[Unproven] = field(default_factory=list)
     seconds: float = 0.0
 
     @property

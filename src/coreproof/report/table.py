@@ -114,6 +114,8 @@ def _refusals(method: MethodPlacement, verbose: bool) -> Group:
         subjects = list(dict.fromkeys(_compact(refusal.tensor) for refusal in refusals if refusal.tensor))
         if verbose and subjects:
             parts.append(Padding(Text(", ".join(subjects), style="dim"), (0, 0, 0, 4)))
+        evidence = list(dict.fromkeys(refusal.evidence for refusal in refusals if refusal.evidence))
+        parts += [Padding(Text(text), (0, 0, 0, 4)) for text in (evidence if verbose else evidence[:1])]
     return Group(*parts)
 
 

@@ -25,6 +25,12 @@ def test_gather_is_numpys_take(opset, axis, shape):
     assert got.tolist() == expected.tolist() and got.shape == expected.shape
 
 
+@pytest.mark.parametrize("where", [2, -1])
+def test_gather_of_one_value_has_no_dimensions(where):
+    got = run("gather", x=torch.tensor([3.0, 4.0, 5.0]), indices=torch.tensor(where), axis=0)
+    assert got.shape == () and got.item() == 5.0
+
+
 @pytest.mark.parametrize("batch, axis", [(1, 1), (1, 2), (1, -1), (2, 2), (-1, 3), (-2, 1)])
 def test_gather_by_entry_of_the_batch(batch, axis):
     x, where = torch.arange(240.0).reshape(2, 3, 8, 5), indices(3, (2, 3, 4))

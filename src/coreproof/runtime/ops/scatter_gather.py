@@ -53,7 +53,7 @@ def gather_ios17(
         moved = x.movedim(axis, batch_dims).reshape(entries, x.shape[axis], *middle, *after)
         rows = whole.reshape(entries, -1) if entries else whole.reshape(0, math.prod(indices.shape[batch_dims:]))
         picked = moved[torch.arange(entries)[:, None], rows].movedim(1, 1 + len(middle))
-    return picked.reshape(*shared, *middle, *indices.shape[batch_dims:], *after)
+    return picked.reshape([*shared, *middle, *indices.shape[batch_dims:], *after])
 
 
 def _shared(x: Tensor, indices: Tensor, batch_dims: int) -> torch.Size:
