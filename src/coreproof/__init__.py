@@ -8,13 +8,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from .errors import CoreproofError, InputError, MissingKernelError, RequirementError, StateError
+from .errors import CoreproofError, InputError, MismatchError, MissingKernelError, RequirementError, StateError
 from .version import __version__
 
 if TYPE_CHECKING:
     from .lowering import Lowered, lower, plan
     from .partition.partitioner import CoreMLPartitioner
     from .partition.record import MethodPlacement, Placement, Refusal
+    from .verify.api import verify_program
+    from .verify.record import Verification
 
 _HOMES = {
     "CoreMLPartitioner": ".partition.partitioner",
@@ -22,8 +24,10 @@ _HOMES = {
     "MethodPlacement": ".partition.record",
     "Placement": ".partition.record",
     "Refusal": ".partition.record",
+    "Verification": ".verify.record",
     "lower": ".lowering",
     "plan": ".lowering",
+    "verify_program": ".verify.api",
 }
 
 __all__ = [
@@ -32,14 +36,17 @@ __all__ = [
     "InputError",
     "Lowered",
     "MethodPlacement",
+    "MismatchError",
     "MissingKernelError",
     "Placement",
     "Refusal",
     "RequirementError",
     "StateError",
+    "Verification",
     "__version__",
     "lower",
     "plan",
+    "verify_program",
 ]
 
 

@@ -6,6 +6,11 @@ got, and what to do. `exit_code` is what the command line returns for it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .verify.record import Verification
+
 
 class CoreproofError(Exception):
     """Base of all of coreproof's own errors."""
@@ -37,6 +42,14 @@ class StateError(RequirementError):
 
 class MissingKernelError(RequirementError):
     """An op would stay on the CPU, and ExecuTorch has no kernel for it (exit code 1)."""
+
+
+class MismatchError(RequirementError):
+    """A finished program gives other values than the model (exit code 1); `verification` says where and by how much."""
+
+    def __init__(self, message: str, verification: Verification) -> None:
+        super().__init__(message)
+        self.verification = verification
 
 
 class ModelError(InputError):

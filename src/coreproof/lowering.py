@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import coremltools as ct
 import executorch.exir as exir
@@ -19,16 +19,24 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import treespec_dumps
 
 from . import backend
-from .errors import InputError
+from .errors import InputError, MismatchError
 from .files import write_atomically
 from .partition.options import MutableBufferState
 from .partition.options import compile_specs as make_compile_specs
 from .partition.partitioner import CoreMLPartitioner, Watcher
 from .partition.record import MethodPlacement, Placement
+from .verify.compare import tolerance
+from .verify.lowered import Method, example_call, verify_lowered
+from .verify.record import Verification
+from .verify.refused import refused_by
 
 logger = logging.getLogger(__name__)
 
+_MOST_ROUNDS = 8  # lowerings, each with what the verification of the one before found wrong kept off Core ML
+_VARIATIONS = 2  # of the example inputs
+
 Progress = Callable[[str], None]
+OnMismatch: TypeAlias = Literal["cpu", "error", "keep"]
 Model: TypeAlias = torch.nn.Module | ExportedProgram | dict[str, ExportedProgram]
 
 
@@ -40,11 +48,13 @@ class Lowered:
         pte: the ExecuTorch program, as the runtime loads it.
         placement: what runs where and why, for each method.
         edge_program_manager: ExecuTorch's manager of the lowered edge programs.
+        verification: what the finished program gave beside the model; None where that was switched off.
     """
 
     pte: bytes
     placement: Placement
     edge_program_manager: EdgeProgramManager
+    verification: Verification | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to `path`: to a temporary file beside it, then renamed.
@@ -70,6 +80,9 @@ def lower(
     take_over_constant_data: bool = True,
     mutable_buffer_state: MutableBufferState = "auto",
     extra_kernels: Collection[str] = (),
+    use_cache: bool = True,
+    verify: bool = True,
+    on_mismatch: OnMismatch = "cpu",
     progress: Progress | None = None,
 ) -> Lowered:
     """Lower a model to an ExecuTorch program with Core ML delegates.
@@ -82,6 +95,10 @@ def lower(
         compute_precision: `float16` or `float32`, inside the delegates.
         compute_units: `all`, `cpu_only`, `cpu_and_gpu` or `cpu_and_ne`.
         compile_specs: ExecuTorch compile specs, in place of the three arguments above.
+        verify: run the finished program in the reference runtime, on the example inputs and on variations of them, and
+            hold what it gives against the model. Without example inputs nothing can be held, and the result says so.
+        on_mismatch: where a delegate gives other values than the model, `cpu` keeps its first wrong op off Core ML and
+            lowers again, `error` raises, `keep` returns the program as it is.
         progress: called with a short text when a stage begins.
 
     The others are those of `CoreMLPartitioner`.
@@ -91,7 +108,11 @@ def lower(
         RequirementError: `lower_full_graph` and an op that cannot run on Core ML.
         StateError: a mutable buffer is used in more than one place.
         MissingKernelError: an op is left to the CPU that ExecuTorch has no kernel for.
+        MismatchError: the finished program gives other values than the model, and `on_mismatch` is `error`, or it is
+            `cpu` and no op can be named that would help.
     """
+    if on_mismatch not in get_args(OnMismatch):
+        raise InputError(f"unknown on_mismatch {on_mismatch!r}; expected one of {', '.join(get_args(OnMismatch))}")
     say = progress or _silent
     job = _Job(
         model,
@@ -105,14 +126,12 @@ def lower(
         take_over_constant_data=take_over_constant_data,
         mutable_buffer_state=mutable_buffer_state,
         extra_kernels=extra_kernels,
+        use_cache=use_cache,
     )
-    buffer = io.BytesIO()
     # ExecuTorch writes buffers back in place, which autograd forbids for values computed from parameters.
     with torch.no_grad(), backend.reporting(say):
-        manager = job.run()
-        say("writing the program")
-        manager.to_executorch().write_to_file(buffer)
-    return Lowered(buffer.getvalue(), job.placement, manager)
+        lowered = job.lowered()
+        return _verified(lowered, job, on_mismatch, say) if verify else lowered
 
 
 def plan(
@@ -130,6 +149,7 @@ def plan(
     take_over_constant_data: bool = True,
     mutable_buffer_state: MutableBufferState = "auto",
     extra_kernels: Collection[str] = (),
+    use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Placement:
     """What `lower` with the same arguments would run where, and why, without converting anything.
@@ -149,6 +169,7 @@ def plan(
         take_over_constant_data=take_over_constant_data,
         mutable_buffer_state=mutable_buffer_state,
         extra_kernels=extra_kernels,
+        use_cache=use_cache,
         plan_only=True,
     )
     with torch.no_grad():
@@ -175,6 +196,33 @@ class _Job:
         self._say = say
         self._options = options
         self._partitioners: dict[str, CoreMLPartitioner] = {}
+        self._refused: dict[str, dict[str, str]] = {}
+        self._programs: dict[str, ExportedProgram] = {}
+
+    def lowered(self) -> Lowered:
+        """The finished program, not verified yet."""
+        buffer = io.BytesIO()
+        manager = self.run()
+        self._say("writing the program")
+        manager.to_executorch().write_to_file(buffer)
+        return Lowered(buffer.getvalue(), self.placement, manager)
+
+    def methods(self) -> dict[str, Method]:
+        """What each method is verified with: its exported program, its inputs, and the module where one was given."""
+        module = self._model if isinstance(self._model, torch.nn.Module) else None
+        example = example_call(self._inputs if module is not None else None)
+        return {
+            name: Method(program, module, example, steps=None, variations=_VARIATIONS, seed=0)
+            for name, program in self._programs.items()
+        }
+
+    def refuse(self, lowered: Lowered) -> bool:
+        """Keep off Core ML what the verification found wrong; False where that is nothing new."""
+        assert lowered.verification is not None, "called after a verification"
+        before = {(method, name) for method, names in self._refused.items() for name in names}
+        for method, names in refused_by(lowered.verification, lowered.edge_program_manager).items():
+            self._refused.setdefault(method, {}).update(names)
+        return before != {(method, name) for method, names in self._refused.items() for name in names}
 
     def run(self) -> EdgeProgramManager:
         """Export, place and (unless only planned) convert.
@@ -182,11 +230,12 @@ class _Job:
         torch cannot decompose a program that writes to a tensor which it holds under two names. Strict export, which
         traces the Python code, finds most such names to be one: it is tried second, where the model itself was given.
         """
-        programs = _export(self._model, self._inputs, self._shapes, self._say)
+        if not self._programs:
+            self._programs = _export(self._model, self._inputs, self._shapes, self._say)
         try:
-            return self._to_edge(programs)
+            return self._to_edge()
         except AssertionError as refused:
-            names = _names_of_shared_memory(programs.values())
+            names = _names_of_shared_memory(self._programs.values())
             if self._watcher.began or not names:
                 raise
             explained = InputError(
@@ -198,15 +247,20 @@ class _Job:
         self._say("exporting the model strictly")
         try:
             strict = torch.export.export(self._model, self._inputs, dynamic_shapes=self._shapes, strict=True)
-            return self._to_edge({"forward": strict})
+            self._programs = {"forward": strict}
+            return self._to_edge()
         except Exception as refused:  # torch.export raises every type, user code included
             if self._watcher.began:
                 raise
             raise explained from refused
 
-    def _to_edge(self, programs: dict[str, ExportedProgram]) -> EdgeProgramManager:
+    def _to_edge(self) -> EdgeProgramManager:
+        programs = self._programs
         self._watcher = _Watcher(len(programs), self._options["skip_ops_for_coreml_delegation"], self._say)
-        self._partitioners = {name: CoreMLPartitioner(watcher=self._watcher, **self._options) for name in programs}
+        self._partitioners = {
+            name: CoreMLPartitioner(watcher=self._watcher, refused=self._refused.get(name), **self._options)
+            for name in programs
+        }
         # ExecuTorch's own check knows neither which ops Core ML will take nor which have a kernel; the partitioner
         # checks exactly that, before anything is converted.
         return exir.to_edge_transform_and_lower(
@@ -219,6 +273,36 @@ class _Job:
     def placement(self) -> Placement:
         """The record of every method."""
         return Placement({name: next(iter(one.placement.values())) for name, one in self._partitioners.items()})
+
+
+def _verified(lowered: Lowered, job: _Job, on_mismatch: OnMismatch, say: Progress) -> Lowered:
+    """The program with its verification, lowered again without what was wrong where that is asked for.
+
+    Raises:
+        MismatchError: it stays wrong, and the caller did not ask to keep it so.
+    """
+    methods = job.methods()
+    for number in range(_MOST_ROUNDS):
+        say("verifying the program")
+        found = verify_lowered(lowered.edge_program_manager, lowered.pte, methods, tolerance())
+        lowered.verification = found
+        if found.outcome != "mismatch" or on_mismatch == "keep":
+            return lowered
+        if on_mismatch == "error" or number == _MOST_ROUNDS - 1 or not job.refuse(lowered):
+            raise _mismatch(found)
+        lowered = job.lowered()
+    raise AssertionError("the last round returns or raises")
+
+
+def _mismatch(verification: Verification) -> MismatchError:
+    worst = next(check for check in verification.checks if check.outcome == "mismatch")
+    wrong = verification.first_wrong
+    where = f"; it begins at {wrong.op or wrong.node} ({wrong.source or wrong.node}): {wrong.evidence}" if wrong else ""
+    return MismatchError(
+        f"{worst.subject} gives other values than the model: {worst.what()}{where}. "
+        "on_mismatch='keep' returns the program as it is",
+        verification,
+    )
 
 
 class _Watcher(Watcher):
@@ -243,6 +327,13 @@ class _Watcher(Watcher):
                 f"no op named {', '.join(self._unseen)} in the model, so there is nothing to skip; "
                 f"its ops are {', '.join(sorted(names))}"
             )
+
+
+def exported_programs(
+    model: Model, example_inputs: tuple[Any, ...] | None, dynamic_shapes: Any = None
+) -> dict[str, ExportedProgram]:
+    """Each method as `lower` exports it. Raises InputError: as `lower`."""
+    return _export(model, example_inputs, dynamic_shapes, _silent)
 
 
 def _silent(stage: str) -> None:

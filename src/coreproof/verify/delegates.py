@@ -19,7 +19,6 @@ from ..runtime.ir import Function, TensorType
 from ..runtime.pte.delegates import CoreMLDelegate, Loader
 from ..runtime.pte.program import Delegate
 from .compare import Tolerance, check_output, greatest_difference
-from .constants import is_folded
 from .inputs import Case, flat
 from .lowered_graph import LoweredRun, ProgramRun
 from .origin import finding_origin
@@ -34,6 +33,7 @@ class Recording:
         name: `forward/0`.
         data: its bytes, and the data that they refer to by name.
         edge: the edge program.
+        zeros: whether its buffers started at zero.
         runs: by case, for each call its inputs and outputs.
     """
 
@@ -41,6 +41,7 @@ class Recording:
     data: Delegate
     named: dict[str, memoryview]
     edge: ExportedProgram
+    zeros: bool = False
     runs: dict[str, list[tuple[list[Any], list[Any]]]] = field(default_factory=dict)
 
     def load(self, mode: Mode) -> CoreMLDelegate:
@@ -49,16 +50,21 @@ class Recording:
 
 
 def record(
-    manager: EdgeProgramManager, method: str, cases: list[Case], *, floats: torch.dtype | None
+    manager: EdgeProgramManager,
+    method: str,
+    cases: list[Case],
+    *,
+    floats: torch.dtype | None = None,
+    zeros: bool = False,
 ) -> list[Recording]:
     """Run each case on torch, the edge programs in the place of their delegates; what each of them saw, in order.
 
     Args:
-        floats: the type that carries every float, as `LoweredRun` takes it.
+        floats, zeros: as `LoweredRun` takes them.
     """
     modules = get_lowered_backend_modules(manager.exported_program(method).graph_module)
     recordings = {
-        id(one): Recording(f"{method}/{number}", _delegate(one), _named_data(one), one.original_module)
+        id(one): Recording(f"{method}/{number}", _delegate(one), _named_data(one), one.original_module, zeros)
         for number, one in enumerate(modules)
     }
     for case in cases:
@@ -67,9 +73,9 @@ def record(
             seen = ([_apart(one) for one in inputs], [_apart(one) for one in outputs])
             recordings[id(lowered)].runs.setdefault(case.name, []).append(seen)
 
-        run = LoweredRun(manager, method, floats=floats, observer=observe)
+        run = LoweredRun(manager, method, floats=floats, zeros=zeros, observer=observe)
         for call in case.calls:
-            run(*flat(call))
+            run.run(flat(call))
     return list(recordings.values())
 
 
@@ -125,7 +131,7 @@ def _compared(recording: Recording, exact: CoreMLDelegate, tolerance: Tolerance)
         exact.reset()
         if declared is not None:
             declared.reset()
-        witness = _EdgeWitness(recording.edge, exact.function, calls, declared is not None)
+        witness = _EdgeWitness(recording, calls, declared is not None)
         for step, (inputs, expected) in enumerate(calls):
             of_exact = exact.run(inputs)
             of_declared = of_exact if declared is None else declared.run(inputs)
@@ -139,10 +145,8 @@ def _compared(recording: Recording, exact: CoreMLDelegate, tolerance: Tolerance)
 class _EdgeWitness:
     """What else torch says about the outputs of an edge program, found when first asked for."""
 
-    def __init__(
-        self, edge: ExportedProgram, function: Function, calls: list[tuple[list[Any], list[Any]]], rounds: bool
-    ) -> None:
-        self._edge, self._function, self.calls, self._rounds = edge, function, calls, rounds
+    def __init__(self, recording: Recording, calls: list[tuple[list[Any], list[Any]]], rounds: bool) -> None:
+        self._recording, self.calls, self._rounds = recording, calls, rounds
 
     @cached_property
     def double(self) -> list[list[Any]]:
@@ -152,14 +156,10 @@ class _EdgeWitness:
     def stored(self) -> list[list[Any]]:
         return self._run(floats=torch.float32, constants=torch.float16) if self._rounds else []
 
-    @cached_property
-    def is_folded(self) -> bool:
-        return is_folded([self._function], self._edge)
-
     def _run(self, **options: Any) -> list[list[Any]]:
-        run = ProgramRun(self._edge, **options)
+        run = ProgramRun(self._recording.edge, zeros=self._recording.zeros, **options)
         try:
-            return [run(inputs) for inputs, _ in self.calls]
+            return [run.run(inputs) for inputs, _ in self.calls]
         except (RuntimeError, NotImplementedError):  # an op without a kernel for the type
             return []
 
@@ -179,9 +179,6 @@ class _EdgeOutputWitness:
         if not self.of.double:
             return 0.0
         return greatest_difference(self.of.calls[self.call][1][self.output], self.of.double[self.call][self.output])
-
-    def is_folded(self) -> bool:
-        return self.of.is_folded
 
 
 def as_carried(got: torch.Tensor, expected: Any) -> Any:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -20,14 +19,19 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from ..runtime.ir import Function
 from .compare import greatest_difference
-from .constants import is_folded
 from .inputs import Case, flat
-from .lowered_graph import ProgramRun, is_widened
+from .lowered_graph import ProgramRun, is_widened, mutated_buffers
 
-# A graph ready to be called with flat inputs, several times in sequence.
-Run: TypeAlias = Callable[[list[Any]], list[Any]]
+
+class Run(Protocol):
+    """A graph ready to be called with flat inputs, several times in sequence."""
+
+    def reset(self) -> None:
+        """Go back to the initial state."""
+
+    def run(self, inputs: list[Any]) -> list[Any]:
+        """The flat outputs of one call."""
 
 
 class Reference:
@@ -40,18 +44,19 @@ class Reference:
     Attributes:
         stored_by: makes the run whose constants are rounded as the finished program stores them, at the start that of
             the exported graph with all constants rounded to float16; None where nothing is rounded.
-        functions: those of the finished program, to tell whether it holds constants computed from the model's.
+        zeros: whether mutable buffers start at zero, as in a program of ExecuTorch's, instead of at the model's values.
     """
 
     def __init__(self, program: ExportedProgram | None, module: nn.Module | None = None) -> None:
         self._program = program
         self.stored_by: Callable[[], Run] | None = None if program is None else self._with_half_constants
-        self.functions: list[Function] = []
+        self.zeros = False
         self._widened = program is not None and is_widened(program)
         self._module = None if self._widened else module
         self._wanted: dict[str, list[list[Any]]] = {}
         self._double: dict[str, list[list[Any]]] = {}
         self._stored: dict[str, list[list[Any]]] = {}
+        self._storing: Run | None = None  # made once: rounding the weights takes longer than running the model
 
     def outputs(self, case: Case) -> list[list[Any]]:
         """The flat outputs of each call, floats of other types than float32 still unrounded.
@@ -77,22 +82,32 @@ class Reference:
             self._double[case.name] = (
                 []
                 if self._program is None
-                else _tried(lambda: _sequence(ProgramRun(self._program, floats=torch.float64), case))
+                else _tried(lambda: _sequence(ProgramRun(self._program, floats=torch.float64, zeros=self.zeros), case))
             )
         return self._double[case.name]
 
     def stored(self, case: Case) -> list[list[Any]]:
         """As `declared`, with rounded constants; empty where nothing is rounded."""
         if case.name not in self._stored:
-            make = self.stored_by
-            outputs = [] if make is None else _tried(lambda: _sequence(make(), case))
-            self._stored[case.name] = self._as_declared(outputs)
+            if self._storing is None and self.stored_by is not None:
+                self._storing = self.stored_by()
+            run = self._storing
+            self._stored[case.name] = [] if run is None else self._as_declared(_tried(lambda: _sequence(run, case)))
         return self._stored[case.name]
 
-    @cached_property
-    def is_folded(self) -> bool:
-        """Whether the finished program holds constants that were computed from the model's."""
-        return self._program is not None and is_folded(self.functions, self._program)
+    @property
+    def starts_elsewhere(self) -> list[str]:
+        """The mutable buffers that do not start at zero."""
+        if self._program is None:
+            return []
+        held = {**self._program.state_dict, **self._program.constants}
+        return sorted(name for name in mutated_buffers(self._program) if bool(held[name].count_nonzero()))
+
+    def start_from_zeros(self) -> None:
+        """Let mutable buffers start at zero from now on."""
+        self.zeros, self._storing = True, None
+        for known in (self._wanted, self._double, self._stored):
+            known.clear()
 
     def is_usable(self, case: Case, example: Case) -> bool:
         """Whether the model takes the case, and makes no NaN or infinity in outputs where the example made none."""
@@ -110,15 +125,17 @@ class Reference:
     def has_state(self) -> bool:
         """Whether a call changes what the next one gives."""
         if self._program is not None:
-            return bool(self._program.graph_signature.buffers_to_mutate)
+            return bool(mutated_buffers(self._program))
         return self._module is not None and any(True for _ in self._module.buffers())
 
     def _run(self, case: Case) -> list[list[Any]]:
         if self._module is None:
             assert self._program is not None, "a reference has a program or a module"
-            return _sequence(ProgramRun(self._program, floats=self.floats), case)
+            return _sequence(ProgramRun(self._program, floats=self.floats, zeros=self.zeros), case)
         module = copy.deepcopy(self._module, {id(p): p for p in self._module.parameters()})
         with torch.no_grad():
+            for name in self.starts_elsewhere if self.zeros else ():
+                module.get_buffer(name).zero_()
             # A copy of each result: a module may return the buffer that its next call writes to.
             return [
                 pytree.tree_map(_apart, pytree.tree_leaves(module(*copied(args), **copied(kwargs))))
@@ -132,7 +149,7 @@ class Reference:
 
     def _with_half_constants(self) -> Run:
         assert self._program is not None
-        return ProgramRun(self._program, floats=self.floats, constants=torch.float16)
+        return ProgramRun(self._program, floats=self.floats, constants=torch.float16, zeros=self.zeros)
 
     def _as_declared(self, outputs: list[list[Any]]) -> list[list[Any]]:
         if not self._widened:
@@ -167,9 +184,6 @@ class ReferenceWitness:
         single = self.reference.outputs(self.case)
         return greatest_difference(single[self.call][self.output], double[self.call][self.output])
 
-    def is_folded(self) -> bool:
-        return self.reference.is_folded
-
 
 def random_ops(program: ExportedProgram) -> list[str]:
     """The ops that draw numbers, sorted: no two runs of such a program agree."""
@@ -201,7 +215,9 @@ def copied(values: Any) -> Any:
 
 
 def _sequence(run: Run, case: Case) -> list[list[Any]]:
-    return [run(copied(flat(call))) for call in case.calls]
+    # A copy of each result: it may be the memory of a buffer that the next call writes to.
+    run.reset()
+    return [copied(run.run(copied(flat(call)))) for call in case.calls]
 
 
 def _tried(make: Callable[[], list[list[Any]]]) -> list[list[Any]]:

@@ -9,11 +9,13 @@ how much float32 rounds. The constants of delegates can be rounded as Core ML st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from executorch.exir import EdgeProgramManager
 from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.dialects._ops import ops
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
@@ -21,6 +23,9 @@ from torch.fx import GraphModule
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from ..rewrite.memory import Memory
+
+_MOD = ops.backend.executorch_prim.mod.Scalar
 # Called with a delegate, its operands and its results, each time that one runs.
 Observer: TypeAlias = Callable[[LoweredBackendModule, list[Any], list[Any]], None]
 
@@ -38,6 +43,7 @@ class LoweredRun:
         method: name of the method.
         floats: the type that carries every float; None leaves each its own.
         constants: the type to which the constants of delegates are rounded; None leaves them as they are.
+        zeros: whether mutable buffers start at zero, as the program that ExecuTorch writes has them.
         observer: told of each call of a delegate.
     """
 
@@ -48,14 +54,23 @@ class LoweredRun:
         *,
         floats: torch.dtype | None = None,
         constants: torch.dtype | None = None,
+        zeros: bool = False,
         observer: Observer | None = None,
     ) -> None:
         program = edge_program_manager.exported_program(method)
-        self._main = ProgramRun(program, floats=floats, delegate_constants=constants, observer=observer)
+        self._main = ProgramRun(program, floats=floats, delegate_constants=constants, zeros=zeros, observer=observer)
 
     def __call__(self, *inputs: Any) -> list:
         """The user outputs, flat; `inputs` as the model takes them, of the shapes that it was lowered for."""
-        return self._main(pytree.tree_leaves(inputs))
+        return self.run(pytree.tree_leaves(inputs))
+
+    def run(self, inputs: Sequence[Any]) -> list:
+        """The user outputs, flat, of flat inputs."""
+        return self._main.run(inputs)
+
+    def reset(self) -> None:
+        """Go back to the initial state."""
+        self._main.reset()
 
 
 class ProgramRun:
@@ -63,7 +78,7 @@ class ProgramRun:
 
     Args:
         constants: the type to which its own constants, and the numbers in its graph, are rounded.
-        floats, delegate_constants, observer: as for `LoweredRun`.
+        floats, delegate_constants, zeros, observer: as for `LoweredRun`.
     """
 
     def __init__(
@@ -73,22 +88,35 @@ class ProgramRun:
         floats: torch.dtype | None = None,
         constants: torch.dtype | None = None,
         delegate_constants: torch.dtype | None = None,
+        zeros: bool = False,
         observer: Observer | None = None,
     ) -> None:
         self._signature = program.graph_signature
         self._module = program.graph_module
         self._held = {**program.state_dict, **program.constants}
-        mutated = set(self._signature.buffers_to_mutate.values())
-        self._held.update({name: self._held[name].clone() for name in mutated})
+        self._mutated = mutated_buffers(program)
+        self._initial = {name: self._held[name] for name in self._mutated}
+        self._zeros = zeros
         if constants is not None:
-            fixed = {name: value for name, value in self._held.items() if name not in mutated}
+            fixed = {name: value for name, value in self._held.items() if name not in self._mutated}
             self._held.update({name: _rounded(value, constants) for name, value in fixed.items()})
         self._floats, self._constants = floats, constants
-        self._delegate_constants = delegate_constants
+        self._inner = partial(ProgramRun, floats=floats, constants=delegate_constants, zeros=zeros)
         self._observer = observer
         self._delegates: dict[int, ProgramRun] = {}
+        self.reset()
 
-    def __call__(self, inputs: Sequence[Any]) -> list:
+    def reset(self) -> None:
+        """Go back to the initial state, in the delegates too."""
+        start = torch.zeros_like if self._zeros else torch.clone
+        for name, initial in self._initial.items():
+            value = start(initial)
+            wide = self._floats is not None and value.is_floating_point()
+            self._held[name] = value.to(self._floats) if wide else value
+        for inner in self._delegates.values():
+            inner.reset()
+
+    def run(self, inputs: Sequence[Any]) -> list:
         """The user outputs, flat.
 
         Raises:
@@ -122,12 +150,19 @@ class ProgramRun:
 
     def _delegate(self, lowered: LoweredBackendModule, inputs: list[Any]) -> tuple:
         if id(lowered) not in self._delegates:
-            inner = ProgramRun(lowered.original_module, floats=self._floats, constants=self._delegate_constants)
-            self._delegates[id(lowered)] = inner
-        outputs = self._delegates[id(lowered)](inputs)
+            self._delegates[id(lowered)] = self._inner(lowered.original_module)
+        outputs = self._delegates[id(lowered)].run(inputs)
         if self._observer is not None:
             self._observer(lowered, inputs, outputs)
         return tuple(outputs)
+
+
+def mutated_buffers(program: ExportedProgram) -> set[str]:
+    """The buffers that a call changes, by name: as outputs of a functional program, in place in training IR."""
+    signature = program.graph_signature
+    written = {node.name for node in Memory(program.graph).written}
+    buffers = {spec.arg.name: spec.target for spec in signature.input_specs if spec.kind == InputKind.BUFFER}
+    return {*signature.buffers_to_mutate.values(), *(buffers[name] for name in written & set(buffers))}
 
 
 def is_widened(program: ExportedProgram) -> bool:
@@ -187,6 +222,8 @@ class _Interpreter(torch.fx.Interpreter):
         if target is executorch_call_delegate:
             lowered, *inputs = args
             return self._delegate(lowered, inputs)
+        if target is _MOD and all(type(one) is int for one in args):
+            return args[0] % args[1]  # its Python form in executorch 1.5.1 makes a torch.SymInt of an int, and fails
         if self._constants is not None:
             args, kwargs = map_aggregate(args, self._stored), map_aggregate(kwargs, self._stored)
         if self._floats is None:

@@ -42,7 +42,6 @@ def check_method(
         if runtime != "reference":
             native = ExecuTorchRunner(data, method)
             return compared(subject, exact if delegates else native, native, reference, cases, tolerance)
-        reference.functions = [one.function for one in delegates]
         tolerance = widened(tolerance, _rounding_outside(exact.loaded))
         declared = PteRunner(data, method, "declared") if any(rounds(one.function) for one in delegates) else exact
         return compared(subject, exact, declared, reference, cases, tolerance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 Outcome: TypeAlias = Literal["match", "precision", "mismatch", "unverified"]
@@ -53,6 +53,8 @@ class OutputCheck:
         exact: the program in exact mode against eager torch; None where they cannot be compared.
         declared: the program in declared mode against eager torch; None where it was not run or compared.
         problem: what is wrong beside the values (dtype, shape, a missing output), or "".
+        settled: False where the rounding of float16 constants could explain a difference in exact mode, which only a
+            look at each op alone can tell from a wrong conversion.
     """
 
     name: str
@@ -62,6 +64,7 @@ class OutputCheck:
     exact: Metrics | None = None
     declared: Metrics | None = None
     problem: str = ""
+    settled: bool = True
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,35 @@ class Check:
     reason: str = ""
     first_wrong: FirstWrong | None = None
     hazards: list[Hazard] = field(default_factory=list)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every output is."""
+        return all(one.settled for one in self.outputs)
+
+    def with_settled(self, right: bool) -> Check:
+        """The check after each op was looked at: what was not settled keeps its outcome where all were `right`.
+
+        Otherwise it is `precision` at best: the rounding of constants may explain it, and nothing shows that it does.
+        """
+        outputs = [replace(one, settled=True) if right else _doubted(one) for one in self.outputs]
+        outcomes = [one.outcome for one in outputs] + (["unverified"] if self.outcome == "unverified" else [])
+        return replace(self, outcome=worst(outcomes), outputs=outputs)
+
+    def what(self) -> str:
+        """In one clause: the reason, or the worst output and how far it is off."""
+        worst = [one for one in self.outputs if one.outcome == self.outcome]
+        if self.reason or not worst:
+            return self.reason or self.outcome
+        first = max(worst, key=lambda one: one.exact.max_abs if one.exact else float("inf"))
+        where = f"{first.name} ({first.case}, call {first.step})"
+        if first.problem or first.exact is None:
+            return f"{where}: {first.problem}"
+        return f"{where} is off by up to {first.exact.max_abs:.3g} (SNR {first.exact.snr_db:.1f} dB)"
+
+
+def _doubted(output: OutputCheck) -> OutputCheck:
+    return output if output.settled else replace(output, settled=True, outcome=worst((output.outcome, "precision")))
 
 
 @dataclass
