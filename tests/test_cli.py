@@ -85,11 +85,13 @@ def test_options_reach_the_public_function_by_its_own_names(fake):
         "compute_precision": "float32",
         "compute_units": "cpu_and_ne",
         "skip_ops_for_coreml_delegation": ["aten.gelu.default", "aten.mm.default"],
+        "use_cache": True,
         "take_over_mutable_buffer": False,
         "lower_full_graph": False,
     }
-    assert cli.main(["plan", "mine.py:f", "--full-graph"]) == 0
+    assert cli.main(["plan", "mine.py:f", "--full-graph", "--no-cache"]) == 0
     assert fake.calls[1][3]["lower_full_graph"] is True
+    assert fake.calls[1][3]["use_cache"] is False
 
 
 @pytest.mark.parametrize(
@@ -163,6 +165,7 @@ def test_a_failure_with_json_is_a_document_too(fake, capsys):
                 "source": "mine.py:7",
                 "module": "head",
                 "tensor": "",
+                "evidence": "",
             }
         ],
     }

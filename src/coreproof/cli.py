@@ -135,6 +135,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "compute_precision": arguments.precision,
         "compute_units": arguments.compute_units,
         "skip_ops_for_coreml_delegation": arguments.skip_op,
+        "use_cache": not arguments.no_cache,
         "take_over_mutable_buffer": not arguments.no_state,
         "lower_full_graph": arguments.full_graph,
     }
@@ -247,6 +248,7 @@ def _command(commands: Any, name: str, run: Callable[..., Result], summary: str)
         help="keep an op off Core ML, for instance aten.gelu.default (repeatable)",
     )
     parser.add_argument("--no-state", action="store_true", help="make no mutable buffer a Core ML state")
+    parser.add_argument("--no-cache", action="store_true", help="prove every op anew, and keep no verdicts on disk")
     parser.add_argument("--json", action="store_true", help="print a JSON document instead of the table")
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-v", "--verbose", action="store_true", help="show logs, full lists and tracebacks")

@@ -34,6 +34,9 @@ from torch.fx import Graph, GraphModule, Node
 
 from ..convert.program import DEFAULT_TARGET, complete, to_mil
 from ..convert.scope import converters
+from ..runtime import ir
+from ..runtime.check import check_ops
+from ..runtime.from_mil import from_mil
 from .nodes import dtype_name, is_in_order, is_symbol, op_name, source_line, tensors, used_items, used_tensors
 from .probes import large_constant
 from .program_view import SMALL, ProgramView, element_count
@@ -222,7 +225,14 @@ def _attempt(node: Node, piece: _Slice, view: ProgramView, constant_nodes: set[N
             ) from error
         return Verdict(False, *_refusal(error))
     verdict = _contract(node, mil)
-    return _proof(node, program, mil, view) if verdict.ok and not is_symbol(node) else verdict
+    if not verdict.ok or is_symbol(node):
+        return verdict
+    emitted = from_mil(mil)
+    for finding in check_ops(emitted):
+        return Verdict(
+            False, finding.rule, f"Apple's runtime does not run it right: {finding.problem} ({finding.source})"
+        )
+    return _proof(node, program, emitted, view)
 
 
 def _exceeds_int32(value: torch.Tensor | None) -> bool:
@@ -347,12 +357,12 @@ def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
     return items
 
 
-def _proof(node: Node, program: ExportedProgram, mil: Program, view: ProgramView) -> Verdict:
+def _proof(node: Node, program: ExportedProgram, emitted: ir.Program, view: ProgramView) -> Verdict:
     """Step 3: the values are torch's on every probe."""
     if _UNDEFINED.match(op_name(node)):
         return Verdict(True, reason="its values are undefined in torch")
     try:
-        evidence = wrong_values(program, mil, view.is_random(node))
+        evidence = wrong_values(program, emitted, view.is_random(node))
     except RandomValues as error:
         return Verdict(True, reason=str(error))
     except Unproven as error:

@@ -24,6 +24,7 @@ from .nodes import compute_nodes, op_name, source_line
 from .options import MutableBufferState, PartitionOptions, names_op, skip_set
 from .placement import GraphPlacement
 from .program_view import small_values
+from .ranges import Ranges, declared_ranges, restore_ranges
 from .rare_ops import decompose_rare_ops
 from .record import MethodPlacement, Placement, Refusal
 from .state import require_single_place
@@ -108,10 +109,12 @@ class CoreMLPartitioner(Partitioner):
         self._plan_only = plan_only
         self._seconds = 0.0  # spent on deciding, for the method at hand
         self._small_values: dict[str, torch.Tensor] = {}
+        self._declared: Ranges = {}
         self._whole_ops: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
     def transform_for_pre_decomposition(self, program: ExportedProgram) -> ExportedProgram:
         """Apply the exact rewrites and decompose rare ops; the caller's program is not changed."""
+        self._declared = declared_ranges(self._declared, program)
         return decompose_rare_ops(rewrite(unspent(program)), self.options)
 
     def ops_to_not_decompose(
@@ -154,6 +157,7 @@ class CoreMLPartitioner(Partitioner):
         self._require_kernels(placed)
         if self._plan_only:
             return PartitionResult(exported_program, {})
+        restore_ranges(exported_program, self._declared)
         return PartitionResult(exported_program, self._tag(exported_program, placed))
 
     def _tag(self, program: ExportedProgram, placed: GraphPlacement) -> dict[str, DelegationSpec]:

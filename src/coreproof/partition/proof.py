@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from coremltools.converters.mil.mil import Program
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Interpreter as FxInterpreter
 from torch.fx import Node
 
 from ..errors import ModelError
-from ..runtime import load
-from ..runtime.ir import TensorType
+from ..runtime.interpreter import Interpreter
+from ..runtime.ir import Program, TensorType
 from .probes import Operand, probes
 
 # Values that the converted op may be off by, relative to the expected value and to the greatest one. Both sides
@@ -33,19 +32,19 @@ class RandomValues(Unproven):
     """Torch gives other values each time."""
 
 
-def wrong_values(program: ExportedProgram, mil: Program, may_be_random: bool = False) -> str:
+def wrong_values(program: ExportedProgram, emitted: Program, may_be_random: bool = False) -> str:
     """How the MIL program of one node differs from torch, in one sentence, or "" where it agrees on every probe.
 
     Args:
         program: the node as a program of its own; user inputs are probed, constants are what they are.
-        mil: its conversion, before any pass but the frontend's own.
+        emitted: its conversion, before any pass but the frontend's own.
         may_be_random: torch marks the op as one that draws random numbers with some arguments.
 
     Raises:
         Unproven: torch takes no probe, or the conversion has other inputs.
         RandomValues: the op does draw random numbers.
     """
-    case = _Case(program, mil)
+    case = _Case(program, emitted)
     tried = False
     for probe, expected in probes(case.operands, case.eager, case.size > _MANY):
         if (
@@ -66,7 +65,7 @@ def wrong_values(program: ExportedProgram, mil: Program, may_be_random: bool = F
 class _Case:
     """One node both ways: as torch runs it and as the runtime runs its conversion."""
 
-    def __init__(self, program: ExportedProgram, mil: Program) -> None:
+    def __init__(self, program: ExportedProgram, emitted: Program) -> None:
         self._module = FxInterpreter(program.graph_module)
         self._constants = []
         self.operands = []
@@ -77,8 +76,9 @@ class _Case:
             else:
                 self._constants.append(program.constants[str(spec.target)])
         self.size = sum(operand.count for operand in self.operands) + sum(c.numel() for c in self._constants)
-        self._model = load(mil, mode="exact")
-        self._inputs = self._model.function().inputs
+        function = emitted.functions[emitted.default]
+        self._interpreter = Interpreter(function, "exact")
+        self._inputs = function.inputs
         if len(self._inputs) != len(self.operands):
             raise Unproven(f"its conversion has {len(self._inputs)} inputs, the node {len(self.operands)}")
 
@@ -109,8 +109,7 @@ class _Case:
         for declared, value in zip(self._inputs, values, strict=True):
             assert isinstance(declared.type, TensorType)
             data[declared.name] = value.to(declared.type.element.carrier).reshape(_shape(declared.type, value))
-        interpreter = self._model._interpreter(self._model.function())
-        return _tensors(tuple(interpreter.run(data).values()))
+        return _tensors(tuple(self._interpreter.run(data).values()))
 
     def _is_torchs_own_rounding(self, values: Sequence[torch.Tensor], number: int, got: torch.Tensor) -> bool:
         """Whether torch in float64 is as far from torch in float32 as the conversion is."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from coremltools.converters.mil.mil import types
 from coremltools.converters.mil.mil.ops.registry import SSAOpRegistry
@@ -57,18 +58,30 @@ class _Scope:
         return list(self.function.body.walk())
 
 
+Rule: TypeAlias = Callable[[_Scope], Iterator[Finding]]
+
+
 def check(program: Program) -> list[Finding]:
     """Every finding in every function of the program, in order.
 
     A MIL program in memory has no specification version; that of its opset is taken.
     """
+    return _findings(program, _RULES)
+
+
+def check_ops(program: Program) -> list[Finding]:
+    """The findings that are about ops and values inside, whatever crosses the border of a function."""
+    return _findings(program, _OP_RULES)
+
+
+def _findings(program: Program, rules: tuple[Rule, ...]) -> list[Finding]:
     findings = []
     for function in program.functions.values():
         specification = program.specification or _needed(function.opset)
         declared = {value.name: value.type for value in function.inputs}
         declared |= {value.name: value.type for op in function.body.walk() for value in op.outputs}
         scope = _Scope(function, specification, declared)
-        for rule in _RULES:
+        for rule in rules:
             findings += list(rule(scope))
     return findings
 
@@ -111,9 +124,6 @@ def _ranks(scope: _Scope) -> Iterator[Finding]:
             yield Finding("rank", where, f"{len(inner.shape)} dimensions; at most {MAX_RANK}", "ct#1723, ct#2291")
         if 0 in inner.shape:
             yield Finding("zero-size", where, f"a size of zero in {inner}", "ort#23262, ct#1635")
-    for value in scope.function.inputs:
-        if isinstance(value.type, TensorType) and value.type.shape == ():
-            yield Finding("rank-0-input", f"{scope.function.name}: {value.name}", "input without dimensions", "et#2769")
 
 
 def _outputs(scope: _Scope) -> Iterator[Finding]:
@@ -130,6 +140,9 @@ def _inputs(scope: _Scope) -> Iterator[Finding]:
     if not scope.function.inputs and scope.specification < _STATEFUL:
         problem = f"no inputs, which needs specification {_STATEFUL} (iOS 18)"
         yield Finding("no-inputs", scope.function.name, problem, "ct#2578")
+    for value in scope.function.inputs:
+        if isinstance(value.type, TensorType) and value.type.shape == ():
+            yield Finding("rank-0-input", f"{scope.function.name}: {value.name}", "input without dimensions", "et#2769")
     features = scope.function.input_features
     enumerated = [f.name for f in features if f.enumerated]
     ranged = [f.name for f in features if any(low != high for low, high in f.ranges)]
@@ -231,14 +244,5 @@ def _at(scope: _Scope, operation: Operation) -> str:
     return f"{scope.function.name}: {operation.type} {operation.name!r}"
 
 
-_RULES: tuple[Callable[[_Scope], Iterator[Finding]], ...] = (
-    _opset_of_target,
-    _border_types,
-    _ranks,
-    _outputs,
-    _inputs,
-    _states,
-    _known_ops,
-    _operand_types,
-    _refused_ops,
-)
+_OP_RULES: tuple[Rule, ...] = (_ranks, _known_ops, _operand_types, _refused_ops)
+_RULES: tuple[Rule, ...] = (_opset_of_target, _border_types, _outputs, _inputs, _states, *_OP_RULES)
