@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _MARK = "coreproof"
 _report: ContextVar[Callable[[str], None] | None] = ContextVar("coreproof_progress", default=None)
+_empty: ContextVar[bool] = ContextVar("coreproof_empty_delegates", default=False)
 
 
 def marked(specs: list[CompileSpec]) -> list[CompileSpec]:
@@ -55,6 +56,16 @@ def reporting(say: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _report.reset(token)
+
+
+@contextmanager
+def empty_delegates() -> Iterator[None]:
+    """Convert nothing in the body: delegates hold no bytes, only the edge programs that partitioners chose for them."""
+    token = _empty.set(True)
+    try:
+        yield
+    finally:
+        _empty.reset(token)
 
 
 class _Counter:
@@ -128,6 +139,8 @@ class CoreMLBackend(BackendDetails):
             ValueError: the compile specs ask for weights shared by position, and the methods have different numbers
                 of partitions. (Where nobody asked, such methods share nothing.)
         """
+        if _empty.get():
+            return {name: [PreprocessResult(b"") for _ in programs] for name, programs in edge_programs.items()}
         ours = {name for name, specs in compile_specs.items() if specs and is_marked(specs[0])}
         stock = [name for name in edge_programs if name not in ours]
         results: dict[str, list[PreprocessResult]] = {}

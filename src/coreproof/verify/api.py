@@ -21,7 +21,7 @@ from ..runtime import PteProgram
 from ..runtime.pte import is_pte
 from .compare import Tolerance, tolerance
 from .elsewhere import check_delegates_of
-from .lowered import Method, check_program, example_call
+from .lowered import Method, check_program, example_call, settled
 from .packages import check_package
 from .record import Check, Verification
 from .runners import Runtime, require_runtime
@@ -88,9 +88,7 @@ def verify_program(
     programs = exported_programs(model, example_inputs, dynamic_shapes)
     names = _pairs(list(PteProgram(data).program.methods), list(programs))
     methods = {name: method_of(programs[own]) for name, own in names.items()}
-    checks = [
-        check for name, method in methods.items() for check in _method(data, name, method, limits, runtime, programs)
-    ]
+    checks = [one for name, method in methods.items() for one in _method(data, name, method, limits, runtime)]
     return Verification(checks, time.perf_counter() - start)
 
 
@@ -113,16 +111,12 @@ def pte_bytes(program: Finished) -> bytes | None:
     return data if is_pte(data) else None
 
 
-def _method(
-    data: bytes,
-    name: str,
-    method: Method,
-    limits: Tolerance,
-    runtime: Runtime,
-    programs: dict[str, ExportedProgram],
-) -> list[Check]:
+def _method(data: bytes, name: str, method: Method, limits: Tolerance, runtime: Runtime) -> list[Check]:
     whole = check_program(data, name, method, limits, runtime)
-    return [*(check_delegates_of(data, name, method, programs, limits) if whole.outcome == "mismatch" else []), whole]
+    if whole.outcome != "mismatch" and whole.is_settled:
+        return [whole]
+    delegates = check_delegates_of(data, name, method, limits)
+    return [*delegates, settled(whole, delegates)]
 
 
 def _pairs(held: Sequence[str], given: Sequence[str]) -> dict[str, str]:

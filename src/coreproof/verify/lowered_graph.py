@@ -19,7 +19,7 @@ from executorch.exir.dialects._ops import ops
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
@@ -132,7 +132,8 @@ class ProgramRun:
             next(feed) if spec.kind == InputKind.USER_INPUT else self._held[spec.target]
             for spec in self._signature.input_specs
         ]
-        results = _Interpreter(self._module, self._floats, self._constants, self._delegate).run(*arguments)
+        interpreter = _Interpreter(self._module, self._floats, self._constants, self._delegate, self.replaced)
+        results = interpreter.run(*arguments)
         specs = self._signature.output_specs
         if len(results) < len(specs):
             # `to_executorch` has put a `copy_` into each buffer in the graph, and dropped the new values as outputs.
@@ -147,6 +148,10 @@ class ProgramRun:
             else:
                 raise NotImplementedError(f"an output of kind {spec.kind}")
         return outputs
+
+    def replaced(self, node: Node, made: Any) -> Any:
+        """What the nodes after `node` are given in the place of its result; here the result itself."""
+        return made
 
     def _delegate(self, lowered: LoweredBackendModule, inputs: list[Any]) -> tuple:
         if id(lowered) not in self._delegates:
@@ -207,10 +212,16 @@ class _Interpreter(torch.fx.Interpreter):
         floats: torch.dtype | None,
         constants: torch.dtype | None,
         delegate: Callable[[LoweredBackendModule, list[Any]], tuple],
+        replaced: Callable[[Node, Any], Any] | None = None,
     ) -> None:
         super().__init__(module)
         self._floats, self._constants = floats, constants
         self._delegate = delegate
+        self._replaced = replaced
+
+    def run_node(self, n: Node) -> Any:
+        made = super().run_node(n)
+        return made if self._replaced is None else self._replaced(n, made)
 
     def placeholder(self, target: Any, args: tuple, kwargs: dict) -> Any:
         return self._carried(super().placeholder(target, args, kwargs))

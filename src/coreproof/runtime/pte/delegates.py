@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
 
 import torch
 
@@ -103,15 +103,22 @@ class CoreMLDelegate:
             InputError: an input has a shape that the model does not take.
             ModelError: the model is malformed, or does not make what its metadata names.
         """
-        given = {name: self._given(name, tensor) for name, tensor in zip(self.inputs, inputs, strict=True)}
-        carried = carried_inputs(self.function, given)
-        if self._model.mode == "exact":  # half inputs are not rounded at the border either
-            carried |= {name: x.to(carried[name].dtype) for name, x in given.items() if x.is_floating_point()}
-        made = self._interpreter.run({**carried, **self._state.states})
+        made = self._run(inputs, ())
         missing = [name for name in self.outputs if not isinstance(made.get(name), torch.Tensor)]
         if missing:
             raise ModelError(f"{self._where}: the model makes no output {missing[0]!r}, which its {_METADATA} names")
         return [made[name] for name in self.outputs]
+
+    def values(self, inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """As `run`, but every value of the function, by name, in the order in which they are made."""
+        return self._run(inputs, "all")
+
+    def _run(self, inputs: Sequence[torch.Tensor], taps: Collection[str] | Literal["all"]) -> dict[str, Any]:
+        given = {name: self._given(name, tensor) for name, tensor in zip(self.inputs, inputs, strict=True)}
+        carried = carried_inputs(self.function, given)
+        if self._model.mode == "exact":  # half inputs are not rounded at the border either
+            carried |= {name: x.to(carried[name].dtype) for name, x in given.items() if x.is_floating_point()}
+        return self._interpreter.run({**carried, **self._state.states}, taps=taps)
 
     def _given(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """ExecuTorch's delegate converts the dtype at the border, and gives a scalar as one dimension."""
