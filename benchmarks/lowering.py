@@ -162,7 +162,8 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measure(*arguments.one)))
         return
-    print(f"{'model':14} {'weights':>8} {'seconds':>17} {'ratio':>6} {'peak/weights':>15} {'ratio':>6} {'placing':>8} {'cold':>6}")
+    heads = f"{'model':14} {'weights':>8} {'seconds':>17} {'ratio':>6} {'peak/weights':>15} {'ratio':>6}"
+    print(heads, f"{'placing':>8} {'cold':>6}")
     for name in arguments.models:
         rows: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
         with tempfile.TemporaryDirectory() as cache:

@@ -19,6 +19,26 @@ def test_control_flow_runs_on_the_cpu():
     assert "control-flow" in {r.rule for r in lowered.placement.refusals}
 
 
+def test_ops_in_branches_are_decomposed_until_they_have_kernels():
+    """`matmul` is kept whole for Core ML and has no kernel: the one in a branch may not stay."""
+
+    def branch(m, x):
+        product = (x @ x.transpose(0, 1)).relu()
+        return torch.cond(
+            x.sum() > 0,
+            lambda v: torch.matmul(v, v),
+            lambda v: torch.cond(v.mean() > 0, lambda u: torch.matmul(u, u) * 2, lambda u: u - 1, (v,)),
+            (product,),
+        )
+
+    for x in (X, -X):
+        lowered = lower_and_check(branch, (x,))
+        inside = [r for r in lowered.placement.refusals if "in a subgraph" in r.reason]
+        assert [r.op for r in inside].count("aten.mm.default") == 2
+        assert all(r.rule == "control-flow" and "<" not in r.source for r in inside)
+    assert lowered.placement["forward"].on_coreml > 0
+
+
 def test_methods_with_different_numbers_of_delegates():
     net = nn.Linear(3, 3)
     one = Call(lambda m, x: m.net(x) * 2, net=net).eval()

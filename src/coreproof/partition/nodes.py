@@ -91,6 +91,14 @@ def compute_nodes(graph: torch.fx.Graph) -> Iterator[Node]:
     return (node for node in graph.nodes if node.op == "call_function" and not is_removed(node))
 
 
+def branch_nodes(graph: torch.fx.Graph) -> list[Node]:
+    """The ops of the subgraphs that the graph's control flow calls (`torch.cond`, `while_loop`), at any depth."""
+    names = dict.fromkeys(str(node.target) for node in graph.find_nodes(op="get_attr"))
+    called = [getattr(graph.owning_module, name, None) for name in names]
+    inner = [module.graph for module in called if isinstance(module, torch.fx.GraphModule)]
+    return [node for one in inner for node in (*compute_nodes(one), *branch_nodes(one))]
+
+
 def is_in_order(value: torch.Tensor) -> bool:
     """Whether the dimensions lie in memory in their order, which is the only layout that Core ML has."""
     if value.layout != torch.strided or any(not isinstance(s, int) for s in (*value.shape, *value.stride())):
@@ -120,7 +128,7 @@ def describe(node: Node) -> str:
 def source_line(node: Node) -> str:
     """`file.py:12`, the innermost line of the user's own code that made the node, or "" where none was kept."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not frame[0].startswith(_TORCH_FOLDER)] or frames
+    own = [frame for frame in frames if not frame[0].startswith((_TORCH_FOLDER, "<"))] or frames
     if not own:
         return ""
     path, line = own[-1]

@@ -22,6 +22,7 @@ from .attempt import INSIDE_ONLY, MIL_DTYPES, NARROWED, Attempts, Verdict
 from .levels import levels
 from .nodes import (
     asks_for_layout,
+    branch_nodes,
     compute_nodes,
     describe,
     dtype_name,
@@ -39,12 +40,17 @@ from .quirks import quirk_of
 from .record import MethodPlacement, Narrowing, NodePlacement, Partition, Refusal, Unproven
 from .state import BufferDecision, place_buffers
 
+_IN_A_BRANCH = Verdict(
+    False, "control-flow", "it lies in a subgraph of control flow, which coremltools does not convert"
+)
+
 
 class GraphPlacement:
     """Where each node of one program runs.
 
     Attributes:
         view: the program.
+        branches: the ops inside subgraphs of control flow, all on the CPU.
         delegate: number of the delegate for each node on Core ML (getitems and sizes included).
         refusals: why, for each op that is not.
         buffers: where each mutable buffer lives.
@@ -63,6 +69,10 @@ class GraphPlacement:
         self.refusals: dict[Node, Refusal] = {}
         self._unproven: dict[Node, str] = {}
         self.delegate: dict[Node, int] = {}
+        self.branches = branch_nodes(self.view.graph)
+        for node in self.branches:
+            if _is_op(node):
+                self._refuse(node, _IN_A_BRANCH)
         with conversion():  # once, not for each attempt
             self._place()
         self.buffers: list[BufferDecision] = place_buffers(self.view, self.delegate, options, self._returning())
@@ -214,12 +224,16 @@ class GraphPlacement:
     # ------------------------------------------------------------------ the record
 
     def cpu_nodes(self) -> list[Node]:
-        """The ops that are left to the CPU, arithmetic on sizes included, in graph order (no getitems)."""
-        return [n for n in compute_nodes(self.view.graph) if n not in self.delegate and not is_getitem(n)]
+        """The ops that are left to the CPU, arithmetic on sizes included, in graph order (no getitems).
+
+        Those inside branches of control flow come last.
+        """
+        left = (n for n in compute_nodes(self.view.graph) if n not in self.delegate)
+        return [n for n in (*left, *self.branches) if not is_getitem(n)]
 
     def record(self) -> MethodPlacement:
         """The placement as plain values."""
-        ops = [n for n in compute_nodes(self.view.graph) if _is_op(n)]
+        ops = [n for n in (*compute_nodes(self.view.graph), *self.branches) if _is_op(n)]
         return MethodPlacement(
             nodes=[
                 NodePlacement(n.name, op_name(n), self.delegate.get(n), source_line(n), module_path(n)) for n in ops

@@ -13,7 +13,7 @@ from executorch.exir.tracer import _default_decomposition_table
 from torch.export import ExportedProgram
 
 from .kernels import has_kernel
-from .nodes import compute_nodes, is_getitem, is_view, op_name, tensors
+from .nodes import compute_nodes, is_view, op_name, tensors
 from .options import PartitionOptions
 from .placement import GraphPlacement
 
@@ -73,8 +73,8 @@ def _may_be_kept(op: torch._ops.OpOverload) -> bool:
 def _is_in_doubt(program: ExportedProgram, placement: GraphPlacement, table: dict) -> bool:
     small_integers = (torch.int8, torch.uint8)
     return any(
-        node not in placement.delegate and not is_getitem(node) and node.target in table  # the table is slow to ask
-        for node in compute_nodes(program.graph)
+        node.target in table  # slow to ask
+        for node in placement.cpu_nodes()
     ) or any(
         t.dtype in small_integers
         for node in program.graph.nodes
