@@ -15,6 +15,7 @@ import coreproof
 from coreproof import cli
 from coreproof.errors import InputError, RequirementError
 from coreproof.partition.record import MethodPlacement, NodePlacement, Partition, Placement, Refusal
+from coreproof.verify.record import Check, Verification
 
 PTE = b"\x00program" * 300
 REFUSAL = Refusal("attempt", "it has no converter", "aten.acosh.default", "acosh", "mine.py:7", "head")
@@ -28,6 +29,7 @@ def placement() -> Placement:
 
 class Lowered:
     placement = placement()
+    verification = Verification([Check("program forward", "precision")])
 
     def save(self, path):
         with open(path, "wb") as file:
@@ -239,7 +241,7 @@ def test_help_and_version_import_nothing_heavy(arguments):
 
 def test_help_documents_every_exit_code():
     listed = run("-m", "coreproof", "--help").stdout.split("exit codes:")[1].split("\n")
-    assert [line.split()[0] for line in listed if line] == ["0", "1", "2", "70", "130"]
+    assert [line.split()[0] for line in listed if line] == ["0", "1", "2", "3", "70", "130"]
 
 
 NOISE = """

@@ -15,14 +15,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import cli_runtime
+from . import cli_runtime, cli_verify
 from .cli_runtime import Result
 from .errors import CoreproofError
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .lowering import Lowered
     from .partition.record import Placement
     from .report.console import Progress
+    from .verify.record import Verification
 
 # The macOS release that runs the same Core ML as an iOS release.
 _TARGETS = {
@@ -41,8 +43,9 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _EXIT_CODES = """\
 exit codes:
   0    done
-  1    a requirement was not met, for instance --full-graph
+  1    a requirement was not met, for instance --full-graph, or the program gives other values than the model
   2    bad usage or input
+  3    unverified: nothing shows that the program is right (`verify` only)
   70   internal error: a bug in coreproof, never a limit of Core ML
   130  interrupted
 """
@@ -83,14 +86,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _lower_and_report(arguments: argparse.Namespace, progress: Progress) -> Result:
-    return _placement_result(arguments, _lower(arguments, progress))
+    lowered = _lower(arguments, progress)
+    return _placement_result(arguments, lowered.placement, lowered.verification)
 
 
 def _plan_and_report(arguments: argparse.Namespace, progress: Progress) -> Result:
     return _placement_result(arguments, _plan(arguments, progress))
 
 
-def _lower(arguments: argparse.Namespace, progress: Progress) -> Placement:
+def _lower(arguments: argparse.Namespace, progress: Progress) -> Lowered:
     from .files import check_output_path
     from .source import load_source
 
@@ -104,11 +108,13 @@ def _lower(arguments: argparse.Namespace, progress: Progress) -> Placement:
         source.model,
         source.example_inputs,
         dynamic_shapes=source.dynamic_shapes,
+        verify=not arguments.no_verify,
+        on_mismatch=arguments.on_mismatch,
         progress=progress,
         **_options(arguments),
     )
     lowered.save(arguments.output)
-    return lowered.placement
+    return lowered
 
 
 def _plan(arguments: argparse.Namespace, progress: Progress) -> Placement:
@@ -141,8 +147,11 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _placement_result(arguments: argparse.Namespace, placement: Placement) -> Result:
+def _placement_result(
+    arguments: argparse.Namespace, placement: Placement, verification: Verification | None = None
+) -> Result:
     from .report.document import placement_document
+    from .report.verification import verification_entry
 
     output: str | None = getattr(arguments, "output", None)
     size = Path(output).stat().st_size if output else 0
@@ -151,21 +160,20 @@ def _placement_result(arguments: argparse.Namespace, placement: Placement) -> Re
         "source": arguments.source,
         "options": _options(arguments),
         "output": {"path": output, "bytes": size} if output else None,
+        "verification": verification_entry(verification) if verification is not None else None,
     }
-    return Result(placement_document(placement, **context), lambda: _table(placement, output, size, arguments.verbose))
+    document = placement_document(placement, **context)
+    return Result(document, lambda: _table(placement, verification, output, size, arguments.verbose))
 
 
-def _table(placement: Placement, output: str | None, size: int, verbose: bool) -> str:
-    """The report as text, with colour codes where stdout is a terminal."""
-    from rich.console import Console
-
+def _table(
+    placement: Placement, verification: Verification | None, output: str | None, size: int, verbose: bool
+) -> str:
+    from .report.console import as_text
     from .report.table import file_size, placement_report
 
     written = f"{output} ({file_size(size)})" if output else ""
-    console = Console(highlight=False)
-    with console.capture() as capture:
-        console.print(placement_report(placement, written=written, verbose=verbose))
-    return "\n".join(line.rstrip() for line in capture.get().rstrip().split("\n"))
+    return as_text(placement_report(placement, verification=verification, written=written, verbose=verbose))
 
 
 def _print(text: str) -> None:
@@ -201,8 +209,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     lower = _command(commands, "lower", _lower_and_report, "lower a model and write a .pte for the ExecuTorch runtime")
     lower.add_argument("-o", "--output", required=True, metavar="FILE.pte", help="the file to write")
+    lower.add_argument("--no-verify", action="store_true", help="do not run the program beside the model")
+    lower.add_argument(
+        "--on-mismatch",
+        choices=("cpu", "error", "keep"),
+        default="cpu",
+        help="an op that the finished program gets wrong: run it on the CPU (default), fail, or keep it",
+    )
     _command(commands, "plan", _plan_and_report, "show what would run where, without converting")
     cli_runtime.add_commands(commands, _EXIT_CODES)
+    cli_verify.add_command(commands, _EXIT_CODES)
     return parser
 
 

@@ -33,7 +33,7 @@ def add_commands(commands: Any, exit_codes: str) -> None:
     given.add_argument("--random", action="store_true", help="seeded random inputs of the declared shapes")
     run.add_argument("-o", "--output", metavar="FILE.npz", help="file for the outputs, by name")
     run.add_argument("--function", metavar="NAME", help="function of a model that has several")
-    run.add_argument("--steps", type=_positive, default=1, help="calls in sequence, states kept (default 1)")
+    run.add_argument("--steps", type=positive, default=1, help="calls in sequence, states kept (default 1)")
     run.add_argument("--mode", choices=("declared", "exact"), default="declared", help="see the README (declared)")
     run.add_argument("--seed", type=int, default=0, help="of --random and of random ops (default 0)")
     _command(commands, "inspect", _inspect, "show what a Core ML program holds", exit_codes)
@@ -61,7 +61,8 @@ def _command(
     return parser
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """An argument that is a number of steps."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} steps; expected at least 1")

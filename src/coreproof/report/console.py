@@ -7,7 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,16 @@ def silence() -> Iterator[TextIO]:
             os.dup2(copy, fd)
             os.close(copy)
         os.close(null)
+
+
+def as_text(report: RenderableType) -> str:
+    """A report as text, with colour codes where stdout is a terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(report)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().split("\n"))
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..partition.record import BufferPlacement, MethodPlacement, Partition, Placement, Refusal
+from ..verify.record import Verification
+from .verification import verdict
 
 _KINDS = {"state": "Core ML state", "io": "passed in and out", "cpu": "CPU"}
 _LIBRARIES = re.compile(r"^.*/(?:site|dist)-packages/")
@@ -20,11 +22,14 @@ _FEW = 3  # entries of a line
 _MANY = 10  # delegates
 
 
-def placement_report(placement: Placement, *, written: str = "", verbose: bool = False) -> Group:
+def placement_report(
+    placement: Placement, *, verification: Verification | None = None, written: str = "", verbose: bool = False
+) -> Group:
     """The whole report.
 
     Args:
         placement: as `coreproof.lower` and `coreproof.plan` return it.
+        verification: of the finished program; its verdict comes first.
         written: the file that was written and its size, or "" where none was.
         verbose: every source line and boundary tensor instead of the first few, the tensors that refusals speak of,
             and the narrowed tensors.
@@ -32,7 +37,7 @@ def placement_report(placement: Placement, *, written: str = "", verbose: bool =
     Returns:
         What `rich.console.Console.print` takes. It needs 80 columns and uses no markup in the user's own names.
     """
-    parts: list[RenderableType] = [_summary(placement, written)]
+    parts: list[RenderableType] = [_summary(placement, verification, written)]
     for name, method in placement.items():
         label = f" of {name}" if len(placement) > 1 else ""
         if method.partitions:
@@ -54,10 +59,12 @@ def file_size(count: int) -> str:
     return f"{count} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
 
 
-def _summary(placement: Placement, written: str) -> Table:
+def _summary(placement: Placement, verification: Verification | None, written: str) -> Table:
     table = Table.grid(padding=(0, 2))
     for _ in range(2):
         table.add_column(overflow="fold")
+    if verification is not None:
+        table.add_row(Text("Verified", style="bold"), verdict(verification))
     for name, method in placement.items():
         table.add_row(Text("Core ML" if len(placement) == 1 else name, style="bold"), Text(_share(method)))
     if len(placement) > 1:

@@ -41,6 +41,16 @@ def inputs_from_files(function: Function, files: Sequence[str]) -> dict[str, Any
     return found
 
 
+def tensor_from_file(path: str) -> torch.Tensor:
+    """The tensor of an .npy or .pt file. Raises InputError: missing, broken, or of another kind."""
+    if not Path(path).is_file():
+        raise InputError(f"no such file: {path}")
+    value = _value(path)
+    if not isinstance(value, np.ndarray | torch.Tensor):
+        raise InputError(f"{path} is an image; expected .npy or .pt")
+    return torch.as_tensor(value)
+
+
 def random_inputs(function: Function, seed: int) -> dict[str, np.ndarray]:
     """Seeded inputs of the declared shapes: floats from a normal distribution, integers 0 to 9, images 0 to 255.
 

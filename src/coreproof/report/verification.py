@@ -1,0 +1,113 @@
+"""A verification as text for a terminal, and as a JSON document."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..verify.record import OUTCOMES, Check, FirstWrong, OutputCheck, Verification
+from ..version import __version__
+
+SCHEMA = 1
+_STYLES = {"match": "green", "precision": "yellow", "unverified": "yellow", "mismatch": "bold red"}
+_MEANINGS = {
+    "match": "the program gives the model's values",
+    "precision": "the conversion is right; the difference is what the declared precision costs",
+    "unverified": "nothing shows that the program gives the model's values",
+    "mismatch": "the program gives other values than the model",
+}
+
+
+def verdict(verification: Verification) -> Text:
+    """The outcome and what it means, on one line."""
+    outcome = verification.outcome
+    return Text.assemble((outcome, _STYLES[outcome]), f": {_MEANINGS[outcome]}")
+
+
+def verification_report(verification: Verification, *, verbose: bool = False) -> Group:
+    """The whole report.
+
+    Args:
+        verification: as `coreproof.verify_program` returns it.
+        verbose: every call of every case, instead of the worst one for each output.
+    """
+    parts: list[RenderableType] = [verdict(verification)]
+    for check in verification.checks:
+        parts += [Text(), Text.assemble((check.subject, "bold"), "  ", (check.outcome, _STYLES[check.outcome]))]
+        if check.reason:
+            parts.append(Padding(Text(check.reason), (0, 0, 0, 2)))
+        if check.outputs:
+            parts.append(Padding(_outputs(check, verbose), (0, 0, 0, 2)))
+        if check.first_wrong is not None:
+            parts.append(Padding(_first_wrong(check.first_wrong), (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def verification_document(verification: Verification, **context: Any) -> dict[str, Any]:
+    """The document, made of plain values that `json.dumps` takes; numbers that are not finite are strings.
+
+    Args:
+        context: further top-level entries, for instance the command's `file` and `source`.
+    """
+    return {"schema": SCHEMA, "coreproof": __version__, **context, **verification_entry(verification)}
+
+
+def verification_entry(verification: Verification) -> dict[str, Any]:
+    """The outcome, the seconds and every check."""
+    checks = [_plain(asdict(check)) for check in verification.checks]
+    return {"outcome": verification.outcome, "seconds": verification.seconds, "checks": checks}
+
+
+def _outputs(check: Check, verbose: bool) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("output", "case", "max abs", "max rel", "mean abs", "SNR dB", "cosine", "exact max abs", ""):
+        table.add_column(name, justify="left" if name in ("output", "case", "") else "right")
+    for output in check.outputs if verbose else _worst_of_each(check):
+        table.add_row(*_row(output))
+    return table
+
+
+def _worst_of_each(check: Check) -> list[OutputCheck]:
+    worst: dict[str, OutputCheck] = {}
+    for one in check.outputs:
+        if one.name not in worst or _badness(one) > _badness(worst[one.name]):
+            worst[one.name] = one
+    return list(worst.values())
+
+
+def _badness(output: OutputCheck) -> tuple[int, float]:
+    return OUTCOMES.index(output.outcome), output.declared.max_abs if output.declared else math.inf
+
+
+def _row(output: OutputCheck) -> list[Text]:
+    case = output.case if not output.step else f"{output.case}, call {output.step + 1}"
+    if output.declared is None or output.exact is None:
+        return [Text(output.name), Text(case), *[Text("")] * 6, Text(output.problem or output.outcome)]
+    of = output.declared
+    numbers = [of.max_abs, of.max_rel, of.mean_abs]
+    texts = [f"{number:.3g}" for number in numbers] + [f"{of.snr_db:.1f}", f"{of.cosine:.6f}"]
+    texts.append(f"{output.exact.max_abs:.3g}")
+    strange = "" if of.nonfinite == (0, 0) else f" ({of.nonfinite[1]} not finite, expected {of.nonfinite[0]})"
+    return [Text(output.name), Text(case), *map(Text, texts), Text(output.outcome + strange, _STYLES[output.outcome])]
+
+
+def _first_wrong(wrong: FirstWrong) -> Text:
+    place = f" at {wrong.source}" if wrong.source else ""
+    what = f"{wrong.op or wrong.node}{place}, MIL {wrong.mil_op} {wrong.value!r} of delegate {wrong.delegate}"
+    return Text.assemble(("first wrong op: ", "bold"), f"{what}\n{wrong.evidence}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,38 @@
+"""What other people's tests call, and the fixture that they get it by."""
+
+import pytest
+import torch
+from lowered import Call
+
+from coreproof.testing import assert_lowers
+
+pytest_plugins = ["pytester"]
+X = torch.tensor([[1.5, -2.0, 0.25], [3.0, -0.5, 8.0]])
+
+
+def test_a_model_that_lowers_whole():
+    lowered = assert_lowers(Call(lambda m, x: x.relu() * 2).eval(), (X,), share=1.0, delegates=1, outcome=["match"])
+    assert lowered.verification.outcome == "match"
+
+
+def test_each_requirement_that_is_not_met_is_a_line():
+    module = Call(lambda m, x: torch.exp(1 + x.abs()) * 2).eval()
+    kept = {"skip_ops_for_coreml_delegation": ["aten.exp.default"]}
+    with pytest.raises(AssertionError) as raised:
+        assert_lowers(module, (X,), share=1.0, delegates=7, outcome=["mismatch"], **kept)
+    share, delegates, outcome = str(raised.value).split("\n")
+    assert "expected at least 100.0%" in share and "aten.exp.default" in share
+    assert delegates == "2 delegates; expected 7"
+    assert outcome.startswith("match, expected mismatch: ")
+
+
+def test_the_fixture(pytester):
+    pytester.makepyfile(
+        """
+        import torch
+        def test_mine(coreml_lowering):
+            coreml_lowering(torch.nn.ReLU().eval(), (torch.ones(2, 3),), delegates=1)
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "coreproof.pytest_plugin")
+    result.assert_outcomes(passed=1)
