@@ -34,6 +34,7 @@ from .registry import CONVERTERS
 _FAMILIES = (
     "activation",
     "elementwise",
+    "elementwise_unary",
     "fills",
     "normalization",
     "pool",
