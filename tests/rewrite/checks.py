@@ -76,7 +76,8 @@ def check(model, *calls, dynamic_shapes=None, compare=assert_same, functional=Fa
     edge_program = copy.deepcopy(edge.exported_program())  # to_executorch changes it
     # Without this pass a mutable buffer starts with whatever the memory holds.
     config = ExecutorchBackendConfig(passes=[InitializedMutableBufferPass([*program.state_dict])])
-    method = Runtime.get().load_program(edge.to_executorch(config).buffer).load_method("forward")
+    pte = edge.to_executorch(config).buffer  # held to the end: the runtime reads constants from it and keeps no copy
+    method = Runtime.get().load_program(pte).load_method("forward")
     compare(steps(lambda *inputs: _execute(method, inputs), calls), expected)
     return new, functionalised, edge_program
 
