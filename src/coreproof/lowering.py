@@ -33,7 +33,7 @@ from .verify.refused import refused_by
 logger = logging.getLogger(__name__)
 
 _MOST_ROUNDS = 8  # lowerings, each with what the verification of the one before found wrong kept off Core ML
-_VARIATIONS = 2  # of the example inputs
+VARIATIONS = 2  # of the example inputs
 
 Progress = Callable[[str], None]
 OnMismatch: TypeAlias = Literal["cpu", "error", "keep"]
@@ -212,7 +212,7 @@ class _Job:
         module = self._model if isinstance(self._model, torch.nn.Module) else None
         example = example_call(self._inputs if module is not None else None)
         return {
-            name: Method(program, module, example, steps=None, variations=_VARIATIONS, seed=0)
+            name: Method(program, module, example, steps=None, variations=VARIATIONS, seed=0)
             for name, program in self._programs.items()
         }
 
