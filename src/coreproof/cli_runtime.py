@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from . import cli_pte
+from .cli_result import Result
 
 if TYPE_CHECKING:
     from .report.console import Progress
-
-
-@dataclass
-class Result:
-    """What a command found: the JSON document, the text for a reader (made when asked for), and the exit code."""
-
-    document: dict[str, Any]
-    text: Callable[[], str]
-    exit_code: int = 0
 
 
 def add_commands(commands: Any, exit_codes: str) -> None:
@@ -28,16 +21,21 @@ def add_commands(commands: Any, exit_codes: str) -> None:
         "--inputs",
         nargs="+",
         metavar="[NAME=]FILE",
-        help="an .npz with all inputs by name, or one .npy, .pt (tensors only) or image file for each input",
+        help="an .npz with all inputs by name, or one .npy, .pt (tensors only) or image file for each input; of a .pte "
+        "in the order of the method",
     )
     given.add_argument("--random", action="store_true", help="seeded random inputs of the declared shapes")
     run.add_argument("-o", "--output", metavar="FILE.npz", help="file for the outputs, by name")
-    run.add_argument("--function", metavar="NAME", help="function of a model that has several")
+    run.add_argument("--function", metavar="NAME", help="function of a model that has several; method of a .pte")
     run.add_argument("--steps", type=positive, default=1, help="calls in sequence, states kept (default 1)")
     run.add_argument("--mode", choices=("declared", "exact"), default="declared", help="see the README (declared)")
     run.add_argument("--seed", type=int, default=0, help="of --random and of random ops (default 0)")
     _command(commands, "inspect", _inspect, "show what a Core ML program holds", exit_codes)
     _command(commands, "check", _check, "find what Apple's runtime would refuse or get wrong", exit_codes)
+    extract = _command(
+        commands, "extract", cli_pte.extract, "write a .pte's Core ML delegates as .mlpackage", exit_codes
+    )
+    extract.add_argument("-o", "--output", required=True, metavar="FOLDER", help="a new folder for the packages")
 
 
 def _command(
@@ -52,7 +50,7 @@ def _command(
     )
     parser.set_defaults(command=run, command_name=name)
     parser.add_argument(
-        "file", metavar="FILE", help="an .mlpackage folder, an .mlmodel with an ML Program, or a delegate"
+        "file", metavar="FILE", help="an .mlpackage folder, an .mlmodel with an ML Program, a delegate, or a .pte"
     )
     parser.add_argument("--json", action="store_true", help="print a JSON document")
     volume = parser.add_mutually_exclusive_group()
@@ -77,6 +75,8 @@ def _run(arguments: argparse.Namespace, progress: Progress) -> Result:
 
     if arguments.output:
         check_output_path(arguments.output, ".npz")
+    if _is_pte(arguments.file):
+        return cli_pte.run(arguments, progress)
     progress("loading the program")
     model = Model(read_program(arguments.file), arguments.mode)
     function = model.function(arguments.function)
@@ -96,7 +96,7 @@ def _run(arguments: argparse.Namespace, progress: Progress) -> Result:
         "file": arguments.file,
         "mode": arguments.mode,
         "output": arguments.output,
-        "outputs": {name: {"type": _type(value), "shape": _shape(value)} for name, value in outputs.items()},
+        "outputs": {name: cli_pte.described(value) for name, value in outputs.items()},
     }
     return Result(document, lambda: outputs_text(outputs, arguments.output))
 
@@ -106,6 +106,8 @@ def _inspect(arguments: argparse.Namespace, progress: Progress) -> Result:
     from .runtime import read_program
     from .runtime.inspect import inspect
 
+    if _is_pte(arguments.file):
+        return cli_pte.inspect(arguments, progress)
     progress("loading the program")
     found = inspect(read_program(arguments.file))
     return Result({"command": "inspect", "file": arguments.file, **found}, lambda: inspection_text(found))
@@ -117,15 +119,20 @@ def _check(arguments: argparse.Namespace, progress: Progress) -> Result:
     from .report.runtime import findings_text
     from .runtime import check, read_program
 
+    if _is_pte(arguments.file):
+        return cli_pte.check(arguments, progress)
     progress("loading the program")
     findings = check(read_program(arguments.file))
     document = {"command": "check", "file": arguments.file, "findings": [asdict(one) for one in findings]}
     return Result(document, lambda: findings_text(findings), exit_code=1 if findings else 0)
 
 
-def _type(value: Any) -> str:
-    return str(getattr(value, "dtype", type(value).__name__))
+def _is_pte(path: str) -> bool:
+    """Whether the path is that of a whole ExecuTorch program."""
+    from .runtime.pte import is_pte
 
-
-def _shape(value: Any) -> list[int]:
-    return list(getattr(value, "shape", ()))
+    try:
+        with open(path, "rb") as file:
+            return is_pte(file.read(8))
+    except OSError:  # a folder, or not there: the reader of packages says so
+        return False

@@ -53,6 +53,26 @@ def inspection_text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def pte_text(found: dict[str, Any]) -> str:
+    """What `inspect` found in a `.pte`, a section for each method and each delegate."""
+    lines: list[str] = []
+    for name, method in found["methods"].items():
+        lines += [*([""] if lines else []), f"method {name}"]
+        for kind in ("inputs", "outputs"):
+            lines += [f"  {kind[:-1]:7} {number}: {value}" for number, value in enumerate(method[kind])]
+        lines += [f"  buffer  {value}" for value in method["mutable_buffers"]]
+        kernels = ", ".join(f"{kernel} {count}" for kernel, count in method["kernels"].items())
+        lines.append(f"  {sum(method['kernels'].values())} kernel calls{': ' if kernels else ''}{kernels}")
+        lines.append(f"  memory: {method['constant_bytes']:,} bytes constant, {method['planned_bytes']:,} planned")
+        for number, delegate in enumerate(method["delegates"]):
+            lines.append(f"  delegate {number}: {delegate['backend']}, {delegate['bytes']:,} bytes")
+            if delegate["model"]:
+                lines += [f"    {line}".rstrip() for line in inspection_text(delegate["model"]).splitlines()]
+    if found["missing_kernels"]:
+        lines += ["", f"no kernel in the ExecuTorch runtime: {', '.join(found['missing_kernels'])}"]
+    return "\n".join(lines)
+
+
 def findings_text(findings: Sequence[Finding]) -> str:
     """One line for each finding."""
     if not findings:

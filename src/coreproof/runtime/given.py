@@ -13,6 +13,7 @@ import torch
 from ..errors import InputError
 from .ir import Feature, Function, StateType, TensorType, Value
 from .memory import require_elements
+from .pte.program import TensorSpec
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 
@@ -49,6 +50,33 @@ def tensor_from_file(path: str) -> torch.Tensor:
     if not isinstance(value, np.ndarray | torch.Tensor):
         raise InputError(f"{path} is an image; expected .npy or .pt")
     return torch.as_tensor(value)
+
+
+def tensors_from_files(files: Sequence[str]) -> list[torch.Tensor]:
+    """The tensors of .npy and .pt files in their order; of an .npz all of its arrays, in the order of the archive.
+
+    Raises:
+        InputError: a file is missing, broken, or of another kind.
+    """
+    found: list[torch.Tensor] = []
+    for path in files:
+        if path.endswith(".npz") and Path(path).is_file():
+            found += [torch.as_tensor(one) for one in _archive(path).values()]
+        else:
+            found.append(tensor_from_file(path))
+    return found
+
+
+def random_tensors(values: Sequence[Any], seed: int) -> list[Any]:
+    """Seeded inputs of a method of a `.pte`, of the largest shapes; a number is the one of the export."""
+    generator = np.random.default_rng(seed)
+    return [_random_tensor(one, generator) if isinstance(one, TensorSpec) else one.value for one in values]
+
+
+def _random_tensor(declared: TensorSpec, generator: np.random.Generator) -> torch.Tensor:
+    if declared.dtype.is_floating_point:
+        return torch.from_numpy(generator.standard_normal(declared.sizes)).to(declared.dtype)
+    return torch.from_numpy(generator.integers(0, 10, declared.sizes)).to(declared.dtype)
 
 
 def random_inputs(function: Function, seed: int) -> dict[str, np.ndarray]:

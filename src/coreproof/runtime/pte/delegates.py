@@ -17,7 +17,7 @@ from ..model import Model
 from ..package import Flattened, is_flattened
 from .program import Delegate
 
-_BACKEND = "CoreMLBackend"
+BACKEND = "CoreMLBackend"
 _REFERENCE = b"CMJR"  # Core ML JSON reference: the model itself is named data, shared by several methods
 _METADATA = "metadata.json"
 
@@ -42,19 +42,16 @@ class Loader:
             UnsupportedFileError: it is another backend's.
             ModelError: it is broken, or names data that the file does not have.
         """
-        if delegate.id != _BACKEND:
+        if delegate.id != BACKEND:
             raise UnsupportedFileError(
-                f"{where}: made for the backend {delegate.id!r}; the reference runtime runs {_BACKEND} only"
+                f"{where}: made for the backend {delegate.id!r}; the reference runtime runs {BACKEND} only"
             )
-        if bytes(delegate.data[: len(_REFERENCE)]) != _REFERENCE:
+        key, function = self.reference(delegate, where)
+        if key is None:
             model, metadata = _read(delegate.data, self._mode, where)
             return CoreMLDelegate(model, metadata, None, where)
-        reference = _json(bytes(delegate.data[len(_REFERENCE) :]), where)
-        key, function = reference.get("key"), reference.get("functionName")
-        if not isinstance(key, str) or key not in self._named:
-            raise ModelError(f"{where}: refers to the model {key!r}, which is not in the file's named data")
         if key not in self._models:
-            self._models[key] = _read(self._named[key], self._mode, where)
+            self._models[key] = _read(self.model_data(delegate, where), self._mode, where)
         model, metadata = self._models[key]
         methods = metadata.get("methods")
         if (
@@ -64,6 +61,29 @@ class Loader:
         ):
             raise ModelError(f"{where}: the model's {_METADATA} describes no function {function!r}")
         return CoreMLDelegate(model, methods[function], function, where)
+
+    def model_data(self, delegate: Delegate, where: str) -> memoryview:
+        """The bytes of the delegate's model: its own, or the named data that it refers to.
+
+        Raises:
+            ModelError: it refers to data that the file does not have.
+        """
+        key, _ = self.reference(delegate, where)
+        return delegate.data if key is None else self._named[key]
+
+    def reference(self, delegate: Delegate, where: str) -> tuple[str | None, Any]:
+        """The key of the named data that the delegate refers to and the function that it runs; None: it refers to none.
+
+        Raises:
+            ModelError: the reference is broken, or the file has no data of that name.
+        """
+        if bytes(delegate.data[: len(_REFERENCE)]) != _REFERENCE:
+            return None, None
+        found = _json(bytes(delegate.data[len(_REFERENCE) :]), where)
+        key = found.get("key")
+        if not isinstance(key, str) or key not in self._named:
+            raise ModelError(f"{where}: refers to the model {key!r}, which is not in the file's named data")
+        return key, found.get("functionName")
 
 
 class CoreMLDelegate:

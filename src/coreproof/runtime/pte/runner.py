@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, ModelError
 from ..interpreter import Mode
-from .delegates import Loader
+from ..package import Flattened, is_flattened
+from .delegates import BACKEND, CoreMLDelegate, Loader
 from .file import IDENTIFIER, read_pte
 from .machine import LoadedMethod
+from .program import Delegate
 from .ptd import read_ptd
 
 
@@ -89,6 +92,29 @@ class PteProgram:
     def delegates(self) -> list[bytes]:
         """The bytes of each delegate, over all methods, in the order of the file."""
         return [bytes(one.data) for method in self.program.methods.values() for one in method.delegates]
+
+    def core_ml_delegates(self) -> Iterator[tuple[str, Delegate, CoreMLDelegate]]:
+        """Each Core ML delegate of every method: where it is (`forward/0`), as the file has it, and ready to run.
+
+        Raises:
+            ModelError: one is broken.
+        """
+        for method in self.program.methods.values():
+            for number, one in enumerate(method.delegates):
+                if one.id == BACKEND:
+                    where = f"{method.name}/{number}"
+                    yield where, one, self._loader.load(one, f"delegate {where}")
+
+    def model_files(self, delegate: Delegate, where: str) -> tuple[str | None, Flattened]:
+        """The files of a delegate's model, and the name of the data if several delegates may share it.
+
+        Raises:
+            ModelError: the delegate is broken.
+        """
+        data = self._loader.model_data(delegate, where)
+        if not is_flattened(data):
+            raise ModelError(f"{where}: no Core ML model: no list of files at the end of its {len(data)} bytes")
+        return self._loader.reference(delegate, where)[0], Flattened(data)
 
     def loaded(self, name: str) -> LoadedMethod:
         """The method of this name, ready to run. Raises InputError: there is none; ModelError: it is broken."""
