@@ -14,17 +14,20 @@ PRECISIONS = [ct.precision.FLOAT16, ct.precision.FLOAT32]
 
 
 class Gelu(nn.Module):
-    def __init__(self):
+    def __init__(self, factor):
         super().__init__()
+        self.factor = factor
         self.up, self.down = nn.Linear(6, 16), nn.Linear(16, 3)
 
     def forward(self, x):
-        return self.down(nn.functional.gelu(self.up(x) * 2, approximate="tanh"))
+        hidden = self.up(x) if self.factor == 1 else self.up(x) * self.factor
+        return self.down(nn.functional.gelu(hidden, approximate="tanh"))
 
 
+@pytest.mark.parametrize("factor", [1, 2])  # without a product coremltools names no value before the GELU
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_tanh_gelu_that_runs_as_an_exact_one(precision):
-    module, inputs = Gelu().eval(), (torch.randn(4, 6),)
+def test_a_tanh_gelu_that_runs_as_an_exact_one(precision, factor):
+    module, inputs = Gelu(factor).eval(), (torch.randn(4, 6) * 3,)
     found = coreproof.verify_program(stock_pte(module, inputs, precision), module, inputs)
     assert found.outcome == "mismatch"
     assert found.first_wrong.op == "aten.gelu.default"

@@ -31,7 +31,7 @@ def verdict(verification: Verification) -> Text:
 
 
 def verification_report(verification: Verification, *, verbose: bool = False) -> Group:
-    """The whole report.
+    """The whole report: of each output the metrics in declared mode; `exact` is the greatest difference in exact mode.
 
     Args:
         verification: as `coreproof.verify_program` returns it.
@@ -65,9 +65,12 @@ def verification_entry(verification: Verification) -> dict[str, Any]:
 
 
 def _outputs(check: Check, verbose: bool) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("output", "case", "max abs", "max rel", "mean abs", "SNR dB", "cosine", "exact max abs", ""):
-        table.add_column(name, justify="left" if name in ("output", "case", "") else "right")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("output", "case"):
+        table.add_column(name, overflow="fold")
+    for name in ("max abs", "max rel", "mean abs", "SNR dB", "cosine", "exact"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for output in check.outputs if verbose else _worst_of_each(check):
         table.add_row(*_row(output))
     return table
@@ -91,8 +94,8 @@ def _row(output: OutputCheck) -> list[Text]:
         return [Text(output.name), Text(case), *[Text("")] * 6, Text(output.problem or output.outcome)]
     of = output.declared
     numbers = [of.max_abs, of.max_rel, of.mean_abs]
-    texts = [f"{number:.3g}" for number in numbers] + [f"{of.snr_db:.1f}", f"{of.cosine:.6f}"]
-    texts.append(f"{output.exact.max_abs:.3g}")
+    texts = [f"{number:.2g}" for number in numbers] + [f"{of.snr_db:.1f}", f"{of.cosine:.4f}"]
+    texts.append(f"{output.exact.max_abs:.2g}")
     strange = "" if of.nonfinite == (0, 0) else f" ({of.nonfinite[1]} not finite, expected {of.nonfinite[0]})"
     return [Text(output.name), Text(case), *map(Text, texts), Text(output.outcome + strange, _STYLES[output.outcome])]
 

@@ -14,7 +14,7 @@ from torch.fx import Node
 from ..errors import CoreproofError
 from ..partition.nodes import is_getitem, op_name, source_line, tensors
 from ..runtime.ir import Constant, Function
-from .compare import EXACT, is_within, metrics
+from .compare import EXACT, greatest_difference, is_within, metrics
 from .delegates import Recording, rounds
 from .lowered_graph import ProgramRun
 from .record import Check, FirstWrong
@@ -93,6 +93,7 @@ class _Beside(ProgramRun):
             if op.type == "const" and isinstance(given := op.inputs["val"][0], Constant)
         }
         self._names = _values_of_nodes([*self._makers], recording.edge)
+        self._unnamed = {*self._makers}.difference(*self._names.values())
         self._known, self._weighted = _constants(recording.edge), _weighted(recording.edge)
         self._mixed: set[Node] = set()
         self._values: dict[str, Any] = {}
@@ -109,6 +110,8 @@ class _Beside(ProgramRun):
         if node.op != "call_function" or node in self._known:
             return made
         name, got = self._made_for(node)
+        if not name:
+            name, got = self._alike(made)
         mixed = any(operand in self._mixed for operand in node.all_input_nodes)
         if not isinstance(made, torch.Tensor) or not isinstance(got, torch.Tensor) or got.shape != made.shape:
             if mixed or self._rounds_inside(node):
@@ -129,6 +132,22 @@ class _Beside(ProgramRun):
             if name in self._constants_made:
                 return name, self._constants_made[name].load()
         return "", None
+
+    def _alike(self, made: Any) -> tuple[str, Any]:
+        """The value without a node's name that is nearest to the result, where one is near: most converters of
+        coremltools name their results, a few (`linear`) do not."""
+        if not isinstance(made, torch.Tensor) or not made.is_floating_point():
+            return "", None
+        alike = [
+            (greatest_difference(value, made), name)
+            for name, value in self._values.items()
+            if name in self._unnamed
+            and isinstance(value, torch.Tensor)
+            and value.is_floating_point()
+            and value.shape == made.shape
+        ]
+        name = min(alike)[1] if alike else ""
+        return (name, self._values[name]) if name and is_within(self._values[name], made, _MIXED) else ("", None)
 
     def _rounds_inside(self, node: Node) -> bool:
         """Whether a constant goes into the node that coremltools may have rounded otherwise."""
