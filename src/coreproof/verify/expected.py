@@ -72,9 +72,9 @@ class Reference:
         """As `outputs`, in the dtypes that the model declares."""
         return self._as_declared(self.outputs(case))
 
-    def witness(self, case: Case, call: int, output: int) -> ReferenceWitness:
-        """What else torch says about one output."""
-        return ReferenceWitness(self, case, call, output)
+    def witness(self, case: Case, call: int, output: int, rounds: bool) -> ReferenceWitness:
+        """What else torch says about one output; `rounds` is whether the program rounds its constants."""
+        return ReferenceWitness(self, case, call, output, rounds)
 
     def double(self, case: Case) -> list[list[Any]]:
         """As `outputs`, all floats carried in float64; empty where an op has no float64 kernel."""
@@ -172,9 +172,10 @@ class ReferenceWitness:
     case: Case
     call: int
     output: int
+    rounds: bool
 
     def stored(self) -> torch.Tensor | None:
-        outputs = self.reference.stored(self.case)
+        outputs = self.reference.stored(self.case) if self.rounds else []
         return outputs[self.call][self.output] if outputs else None
 
     def noise(self) -> float:

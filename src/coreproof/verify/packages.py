@@ -45,9 +45,11 @@ def check_package(
         exact = PackageRunner(program, order, "exact")
         if runtime == "coreml":
             device = DeviceRunner(device_model(source), function, order)
-            return compared(subject, exact, device, method.reference, method.cases, tolerance, as_carried)
+            found = compared(subject, exact, device, method.reference, method.cases, tolerance, as_carried)
+            return found.with_settled(False)
         declared = PackageRunner(program, order, "declared") if rounds(function) else exact
-        return compared(subject, exact, declared, method.reference, method.cases, tolerance, as_carried)
+        found = compared(subject, exact, declared, method.reference, method.cases, tolerance, as_carried)
+        return found.with_settled(False)
     except InputError:
         raise
     except CoreproofError as error:

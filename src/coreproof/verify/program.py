@@ -81,7 +81,7 @@ def compared(
                 if adapt is not None:
                     e = adapt(e, want)
                     d = e if same else adapt(d, want)
-                witness = reference.witness(case, step, i)
+                witness = reference.witness(case, step, i, rounds=declared is not exact)
                 outputs.append(check_output(f"output {i}", case.name, step, want, e, d, tolerance, witness))
     return Check(subject, worst(one.outcome for one in outputs), outputs)
 
