@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import coremltools as ct
@@ -14,6 +14,7 @@ from mil_eval import evaluate
 from torch.export import ExportedProgram, export
 
 from coreproof.convert.program import to_mil, to_mlmodel
+from coreproof.runtime import load
 
 TARGETS = (ct.target.iOS15, ct.target.iOS16, ct.target.iOS17, ct.target.iOS18)
 PRECISIONS = (ct.precision.FLOAT16, ct.precision.FLOAT32)
@@ -59,6 +60,14 @@ def run(program: ExportedProgram | Program, inputs: Sequence[torch.Tensor], targ
     (function,) = mil.functions.values()
     arrays = [value.numpy() for value in inputs]
     return evaluate(mil, {name: array for name, array in zip(function.inputs, arrays, strict=True)})
+
+
+def exact_values(function: Callable[..., Any], inputs: Sequence[torch.Tensor], target: ct.target) -> Iterator[list]:
+    """What each dialect's conversion gives in the reference runtime, before any pass, in exact mode."""
+    for program in programs(function, inputs).values():
+        model = load(to_mil(program, target), mode="exact")
+        names = [value.name for value in model.function().inputs]
+        yield list(model.predict(dict(zip(names, (x.numpy() for x in inputs), strict=True))).values())
 
 
 def expected(outputs: Sequence[torch.Tensor]) -> list[np.ndarray]:

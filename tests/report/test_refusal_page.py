@@ -1,22 +1,39 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 from pathlib import Path
 
 from coreproof.partition.quirks import QUIRKS
 
+CHECK = importlib.import_module("coreproof.runtime.check")  # the package's name `check` is the function
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "refusals.md").read_text()
 RULE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
+def op_rules() -> str:
+    """The source of the rules of `coreproof check` that the partitioner asks about one op."""
+    return "\n".join(inspect.getsource(rule) for rule in CHECK._OP_RULES) + inspect.getsource(CHECK._power_of_two)
+
+
 def rules_in_code() -> set[str]:
-    """The first text argument of each `Verdict`, `Quirk` and `refusal` call, and what a function `_refusal` returns."""
+    """The first text argument of each `Verdict`, `Quirk` and `refusal` call, and what a function `_refusal` returns.
+
+    Of the rules of `coreproof check` those about one op.
+    """
     found = []
-    for path in (ROOT / "src" / "coreproof" / "partition").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Verdict", "Quirk", "refusal"):
+    texts = [path.read_text() for path in (ROOT / "src" / "coreproof" / "partition").glob("*.py")]
+    for text in (*texts, op_rules()):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "Verdict",
+                "Quirk",
+                "refusal",
+                "Finding",
+            ):
                 found.append(node.args)
             elif isinstance(node, ast.FunctionDef) and node.name == "_refusal":
                 returns = [n.value for n in ast.walk(node) if isinstance(n, ast.Return)]

@@ -1,4 +1,4 @@
-"""Converters of the elementwise family: operands are converted to the dtype of torch's result first."""
+"""Converters of casts, bounds and choices, element by element, in the dtype of torch's result."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 from coremltools.converters.mil.frontend import _utils
 from coremltools.converters.mil.frontend.torch import ops
 from coremltools.converters.mil.mil import Builder as mb
-from coremltools.converters.mil.mil import Var
 from coremltools.converters.mil.mil.types.symbolic import any_symbolic
 
-from .arguments import as_dtype, broadcast_to_shape, literal, mil_dtype, operand, require_contiguous
+from .arguments import as_dtype, broadcast_to_shape, mil_dtype, operand, require_contiguous
 from .registry import converter
 
 
@@ -34,29 +33,6 @@ def _to_dim_order_copy(context: Any, node: Any) -> None:
     """
     require_contiguous(node)
     to(context, node)
-
-
-def _operands(context: Any, node: Any) -> tuple[str, Var, Var]:
-    """The result's dtype, and `self` and `other` in it."""
-    dtype = mil_dtype(node)
-    x, y = operand(context, node, "self", 0), operand(context, node, "other", 1)
-    return dtype, as_dtype(x, dtype), as_dtype(y, dtype)
-
-
-@converter("maximum", "max.other")
-def maximum(context: Any, node: Any) -> None:
-    """maximum(Tensor self, Tensor other) -> Tensor; of bools it is their `or`"""
-    dtype, x, y = _operands(context, node)
-    larger = mb.logical_or if dtype == "bool" else mb.maximum
-    context.add(larger(x=x, y=y, name=node.name))
-
-
-@converter("minimum", "min.other")
-def minimum(context: Any, node: Any) -> None:
-    """minimum(Tensor self, Tensor other) -> Tensor; of bools it is their `and`"""
-    dtype, x, y = _operands(context, node)
-    smaller = mb.logical_and if dtype == "bool" else mb.minimum
-    context.add(smaller(x=x, y=y, name=node.name))
 
 
 @converter("clamp")
@@ -92,46 +68,6 @@ def _clamp(context: Any, node: Any, low: Any, high: Any) -> None:
         if high is not None:
             x = mb.minimum(x=x, y=as_dtype(high, dtype))
     context.add(x, node.name)
-
-
-@converter("div", "div.scalar_mode")
-def div(context: Any, node: Any) -> None:
-    """div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor; div.Tensor(self, other) -> Tensor
-
-    Raises:
-        ValueError: a rounding mode other than None, "floor" and "trunc".
-    """
-    dtype, x, y = _operands(context, node)
-    mode = literal(node, "rounding_mode", 2)
-    if mode is None:
-        result = mb.real_div(x=x, y=y)
-    elif mode == "floor":
-        result = mb.floor_div(x=x, y=y)
-    elif mode == "trunc":
-        result = _int_quotient(x, y) if dtype == "int32" else _float_quotient(x, y)
-    else:
-        raise ValueError(f"{node.kind}: rounding_mode is {mode!r}; torch has None, 'floor' and 'trunc'")
-    context.add(result, node.name)
-
-
-def _int_quotient(x: Var, y: Var) -> Var:
-    """x / y rounded toward 0, int32: one more than the floor where that is negative and not exact."""
-    floor = mb.floor_div(x=x, y=y)
-    inexact = mb.not_equal(x=mb.mul(x=floor, y=y), y=x)
-    return mb.add(x=floor, y=as_dtype(mb.logical_and(x=inexact, y=mb.less(x=floor, y=0)), "int32"))
-
-
-def _float_quotient(x: Var, y: Var) -> Var:
-    """x / y rounded toward 0, float."""
-    quotient = mb.real_div(x=x, y=y)
-    return mb.mul(x=mb.sign(x=quotient), y=mb.floor(x=mb.abs(x=quotient)))
-
-
-@converter("floor_divide", "floordiv")
-def floor_divide(context: Any, node: Any) -> None:
-    """floor_divide(Tensor self, Tensor other) -> Tensor; also of two sizes, whose quotient is an int"""
-    _, x, y = _operands(context, node)
-    context.add(mb.floor_div(x=x, y=y, name=node.name))
 
 
 @converter("where", "where.self", "where.scalarself", "where.scalarother")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from coremltools.converters.mil.mil import Builder as mb
 from coremltools.converters.mil.mil import Var, types
 
-from .arguments import as_dtype, literal, mil_dtype, operand
+from .arguments import as_dtype, constant, literal, mil_dtype, operand
 from .registry import converter
 
 
@@ -39,6 +41,33 @@ def amax(context: Any, node: Any) -> None:
 def amin(context: Any, node: Any) -> None:
     """amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor; min(Tensor self) -> Tensor"""
     _reduce(context, node, mb.reduce_min, _as_number(operand(context, node, "self", 0)), mil_dtype(node))
+
+
+@converter("argmax")
+def argmax(context: Any, node: Any) -> None:
+    """argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor"""
+    _index_of(context, node, mb.reduce_argmax)
+
+
+@converter("argmin")
+def argmin(context: Any, node: Any) -> None:
+    """argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor"""
+    _index_of(context, node, mb.reduce_argmin)
+
+
+def _index_of(context: Any, node: Any, index: Callable[..., Var]) -> None:
+    """Over all dimensions the tensor is laid out in one first: MIL's flattening crashes now and then (et#11715)."""
+    x, dim = _as_number(operand(context, node, "self", 0)), literal(node, "dim", 1)
+    keep_dims = bool(literal(node, "keepdim", 2, default=False))
+    if dim is not None and x.rank:
+        context.add(index(x=x, axis=dim, keep_dims=keep_dims, name=node.name))
+        return
+    flat = mb.reshape(x=x, shape=[-1])
+    if keep_dims and x.rank > 1:
+        found = index(x=flat, axis=0, keep_dims=True)
+        context.add(mb.reshape(x=found, shape=[1] * x.rank, name=node.name))
+    else:
+        context.add(index(x=flat, axis=0, keep_dims=keep_dims and x.rank == 1, name=node.name))
 
 
 @converter("max.dim")
@@ -111,3 +140,76 @@ def mean(context: Any, node: Any) -> None:
     """mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"""
     dtype = mil_dtype(node)
     _reduce(context, node, mb.reduce_mean, as_dtype(operand(context, node, "self", 0), dtype), dtype)
+
+
+@converter("var_mean", "var_mean.dim", "var_mean.correction")
+def var_mean(context: Any, node: Any) -> None:
+    """var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> two Tensors
+
+    The sum of squares about the mean over the count less the correction, 1 where it is left out. The older forms say
+    whether it is `unbiased` instead.
+
+    Raises:
+        NotImplementedError: over a size that is known only at run time.
+    """
+    x = as_dtype(operand(context, node, "self", 0), mil_dtype(node, 0))
+    plain = isinstance(literal(node, "dim", 1), bool)  # var_mean(Tensor self, bool unbiased)
+    axes = (None if plain else _axes(node)) or list(range(x.rank))
+    unbiased = literal(node, "unbiased", 1 if plain else 2, default=True)
+    correction = literal(node, "correction", default=int(unbiased))
+    keep_dims = bool(literal(node, "keepdim", 3, default=False))
+    count = math.prod(x.shape[axis] for axis in axes)
+    if not isinstance(count, (int, np.integer)):
+        raise NotImplementedError("var_mean over a size that is known only at run time")
+    kept = mb.reduce_mean(x=x, axes=axes, keep_dims=True)
+    total = mb.reduce_sum(x=mb.square(x=mb.sub(x=x, y=kept)), axes=axes, keep_dims=keep_dims)
+    with np.errstate(divide="ignore"):
+        factor = constant(np.float64(1.0) / max(0, count - correction), _name(x))
+    context.add((mb.mul(x=total, y=factor), kept if keep_dims else mb.squeeze(x=kept, axes=axes)), node.name)
+
+
+@converter("sort", "sort.stable")
+def sort(context: Any, node: Any) -> None:
+    """sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)
+
+    Raises:
+        NotImplementedError: a stable sort that is asked for; MIL promises no order among equal values.
+    """
+    if literal(node, "stable"):
+        raise NotImplementedError("a stable sort: MIL's argsort promises no order among equal values")
+    dim, descending = literal(node, "dim", 1, default=-1), literal(node, "descending", 2, default=False)
+    x = operand(context, node, "self", 0)
+    values, indices = _sorted(_as_number(x), dim, ascending=not descending)
+    context.add((as_dtype(values, mil_dtype(node, 0)), indices), node.name)
+
+
+def _sorted(x: Var, axis: int, ascending: bool) -> tuple[Var, Var]:
+    indices = mb.argsort(x=x, axis=axis, ascending=ascending)
+    return mb.gather_along_axis(x=x, indices=indices, axis=axis), indices
+
+
+@converter("median", "median.dim")
+def median(context: Any, node: Any) -> None:
+    """median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices); median(Tensor self)
+
+    Of an even number the lower of the two in the middle; NaN where there is one.
+
+    Raises:
+        NotImplementedError: over a size that is known only at run time.
+    """
+    x, dim = operand(context, node, "self", 0), literal(node, "dim", 1)
+    number = _as_number(x) if dim is not None else mb.reshape(x=_as_number(x), shape=[-1])
+    axis = 0 if dim is None else dim
+    size = number.shape[axis]
+    if not isinstance(size, (int, np.integer)):
+        raise NotImplementedError("the median over a size that is known only at run time")
+    middle = [(size - 1) // 2]
+    values, indices = (mb.gather(x=one, indices=middle, axis=axis) for one in _sorted(number, axis, ascending=True))
+    if types.is_float(number.dtype):
+        strange = mb.reduce_max(x=as_dtype(mb.not_equal(x=number, y=number), "int32"), axes=[axis], keep_dims=True)
+        values = mb.select(
+            cond=as_dtype(strange, "bool"), a=mb.mul(x=values, y=constant(np.nan, _name(number))), b=values
+        )
+    if dim is None or not literal(node, "keepdim", 2, default=False):
+        values, indices = (mb.squeeze(x=one, axes=[axis]) for one in (values, indices))
+    context.add(values if dim is None else (values, indices), node.name)

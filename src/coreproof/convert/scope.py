@@ -34,7 +34,9 @@ from .registry import CONVERTERS
 _FAMILIES = (
     "activation",
     "elementwise",
+    "elementwise_binary",
     "elementwise_unary",
+    "linear",
     "fills",
     "normalization",
     "pool",

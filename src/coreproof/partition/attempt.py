@@ -37,10 +37,21 @@ from ..convert.scope import converters
 from ..runtime import ir
 from ..runtime.check import check_ops
 from ..runtime.from_mil import from_mil
-from .nodes import dtype_name, is_in_order, is_symbol, op_name, source_line, tensors, used_items, used_tensors
+from .nodes import (
+    dtype_name,
+    has_undefined_values,
+    is_in_order,
+    is_symbol,
+    op_name,
+    source_line,
+    tensors,
+    used_items,
+    used_tensors,
+)
 from .probes import large_constant
 from .program_view import SMALL, ProgramView, element_count
 from .proof import RandomValues, Unproven, wrong_values
+from .quirks import takes_any_of_equals
 from .verdict_cache import keep, recall
 
 # What Core ML carries a torch dtype as. int64 and float64 are the two declared narrowings.
@@ -61,7 +72,6 @@ INSIDE_ONLY = frozenset((torch.int8, torch.uint8))
 NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32}
 
 _PACKAGE = str(Path(__file__).parents[1])
-_UNDEFINED = re.compile(r"aten\.(new_)?empty(_like|_strided|_permuted)?\.|dim_order_ops\._empty_dim_order\.")
 _SYMBOL = re.compile(r"\b[a-z]+\d+\b")
 
 
@@ -359,10 +369,10 @@ def _outputs(graph: Graph, node: Node, copy: Node) -> list[Node]:
 
 def _proof(node: Node, program: ExportedProgram, emitted: ir.Program, view: ProgramView) -> Verdict:
     """Step 3: the values are torch's on every probe."""
-    if _UNDEFINED.match(op_name(node)):
+    if has_undefined_values(node):
         return Verdict(True, reason="its values are undefined in torch")
     try:
-        evidence = wrong_values(program, emitted, view.is_random(node))
+        evidence = wrong_values(program, emitted, view.is_random(node), takes_any_of_equals(node))
     except RandomValues as error:
         return Verdict(True, reason=str(error))
     except Unproven as error:

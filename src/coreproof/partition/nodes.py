@@ -14,6 +14,7 @@ from torch.fx import Node
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH_FOLDER = os.path.dirname(torch.__file__)
+_UNDEFINED = re.compile(r"aten\.(new_)?empty(_like|_strided|_permuted)?\.|dim_order_ops\._empty_dim_order\.")
 _SYMBOLS = (torch.SymInt, torch.SymBool, torch.SymFloat)
 
 # Ops that ExecuTorch removes before a program runs (exir/passes/remove_graph_asserts_pass.py): they run nowhere.
@@ -42,6 +43,11 @@ def op_name(node: Node) -> str:
 def is_removed(node: Node) -> bool:
     """Whether the op is an assertion, which leaves no trace in the finished program."""
     return op_name(node).removeprefix("aten.") in _REMOVED
+
+
+def has_undefined_values(node: Node) -> bool:
+    """Whether torch says only the shape of what the op makes."""
+    return _UNDEFINED.match(op_name(node)) is not None
 
 
 def is_getitem(node: Node) -> bool:

@@ -139,11 +139,11 @@ class CoreMLPartitioner(Partitioner):
             MissingKernelError: an op is left to the CPU that ExecuTorch has no kernel for.
             InputError: called through the single-program `to_backend`, which always takes the stock backend.
         """
-        _check_entry_point()
+        values = self._small_values | _check_entry_point()
         watcher = self._watcher or Watcher()
         watcher.placing(sum(1 for _ in compute_nodes(exported_program.graph)))
         start = time.perf_counter()
-        placed = GraphPlacement(exported_program, self.options, self._small_values)
+        placed = GraphPlacement(exported_program, self.options, values)
         record = placed.record()
         record.seconds = self._seconds + time.perf_counter() - start
         self._seconds = 0.0
@@ -243,12 +243,16 @@ def _log(refusals: Sequence[Refusal]) -> None:
         logger.info("%s runs outside Core ML: %s", op, reason)
 
 
-def _check_entry_point() -> None:
+def _check_entry_point() -> dict[str, torch.Tensor]:
     """Refuse ExecuTorch's single-program `to_backend`, and warn where ops were decomposed before the partitioner.
 
     `to_backend(program, partitioner)` looks the backend up by name and takes the first one, the stock one: what it
     would convert is neither checked nor coreproof's. Every other entry point takes the last one. ExecuTorch tells a
     partitioner nothing about its caller, so the stack is asked.
+
+    Returns:
+        The small constants of the program that the caller holds: the partitioner gets a copy of it without values,
+        and numbers that became tensors on the way to the edge dialect are known nowhere else.
     """
     frame = inspect.currentframe()
     callers = []
@@ -266,3 +270,5 @@ def _check_entry_point() -> None:
             "to_edge() followed by to_backend() decomposes ops that Core ML has whole, such as attention; "
             "use to_edge_transform_and_lower()"
         )
+    real = nearest.f_locals.get("edge_program") if nearest is not None else None
+    return small_values(real) if isinstance(real, ExportedProgram) else {}

@@ -46,10 +46,16 @@ class Operand:
 
 @dataclass(frozen=True)
 class Probe:
-    """One value for each operand; `kind` says in words what they are."""
+    """One value for each operand.
+
+    Attributes:
+        kind: in words, what they are.
+        distinct: whether floats differ from one another.
+    """
 
     kind: str
     values: list[torch.Tensor]
+    distinct: bool
 
 
 Runs = Callable[[Sequence[torch.Tensor]], Any]
@@ -78,7 +84,7 @@ def probes(operands: Sequence[Operand], run: Runs, few: bool = False) -> Iterato
                     continue
                 if domain.size:
                     ranges = [domain.size]
-                yield Probe(_describe(kind, operands), values), result
+                yield Probe(_describe(kind, operands), values, kind in _DISTINCT), result
                 break
 
 
@@ -89,6 +95,7 @@ def _kinds(operands: Sequence[Operand], few: bool) -> tuple[str, ...]:
 
 
 _KINDS = ("ordinary", "wide", "special", "ties", "tiny", "non-finite")
+_DISTINCT = ("ordinary", "wide", "tiny")
 _FEW = ("ordinary", "special")
 _WORDS = {
     "ordinary": "ordinary values",

@@ -14,6 +14,7 @@ from torch.fx import Node
 from ..errors import ModelError
 from ..runtime.interpreter import Interpreter
 from ..runtime.ir import Program, TensorType
+from .nodes import has_undefined_values
 from .probes import Operand, probes
 
 # Values that the converted op may be off by, relative to the expected value and to the greatest one. Both sides
@@ -32,13 +33,16 @@ class RandomValues(Unproven):
     """Torch gives other values each time."""
 
 
-def wrong_values(program: ExportedProgram, emitted: Program, may_be_random: bool = False) -> str:
+def wrong_values(
+    program: ExportedProgram, emitted: Program, may_be_random: bool = False, any_of_equals: bool = False
+) -> str:
     """How the MIL program of one node differs from torch, in one sentence, or "" where it agrees on every probe.
 
     Args:
         program: the node as a program of its own; user inputs are probed, constants are what they are.
         emitted: its conversion, before any pass but the frontend's own.
         may_be_random: torch marks the op as one that draws random numbers with some arguments.
+        any_of_equals: an index that the op returns may be that of any of several equal values.
 
     Raises:
         Unproven: torch takes no probe, or the conversion has other inputs.
@@ -54,7 +58,7 @@ def wrong_values(program: ExportedProgram, emitted: Program, may_be_random: bool
         ):
             raise RandomValues("its values are random")
         tried = True
-        found = case.difference(probe.values, expected)
+        found = case.difference(probe.values, expected, any_of_equals and not probe.distinct)
         if found:
             return f"on {probe.kind}, {found}"
     if not tried:
@@ -66,7 +70,7 @@ class _Case:
     """One node both ways: as torch runs it and as the runtime runs its conversion."""
 
     def __init__(self, program: ExportedProgram, emitted: Program) -> None:
-        self._module = FxInterpreter(program.graph_module)
+        self._module = _Defined(program.graph_module)
         self._constants = []
         self.operands = []
         placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
@@ -90,8 +94,8 @@ class _Case:
         """Whether torch gives something else the second time."""
         return any(_differs(*two) is not None for two in zip(once, self.eager(values), strict=True))
 
-    def difference(self, values: Sequence[torch.Tensor], expected: list[torch.Tensor]) -> str:
-        """The first difference, or ""."""
+    def difference(self, values: Sequence[torch.Tensor], expected: list[torch.Tensor], no_indices: bool) -> str:
+        """The first difference, or ""; `no_indices`: integers are not compared."""
         try:
             got = self._converted(values)
         except ModelError as error:
@@ -99,6 +103,8 @@ class _Case:
         for number, (one, other) in enumerate(zip(expected, got, strict=True)):
             if one.shape != other.shape:
                 return f"torch gives shape {list(one.shape)}, the conversion {list(other.shape)}"
+            if no_indices and one.dtype == torch.int64:
+                continue
             where = _differs(one, other)
             if where is not None and not self._is_torchs_own_rounding(values, number, other):
                 return self._sentence(values, one, other, where)
@@ -131,6 +137,14 @@ class _Case:
         ]
         at = f"at {list(where)}" + (f" ({', '.join(given)})" if given else "")
         return f"{at} torch gives {_number(expected[where])}, the conversion {_number(got[where])}"
+
+
+class _Defined(FxInterpreter):
+    """Runs a graph in which what torch leaves undefined is 0, as it is in our conversions."""
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        return torch.zeros_like(result) if has_undefined_values(n) else result
 
 
 def _operand(node: Node) -> Operand:

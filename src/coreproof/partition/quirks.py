@@ -58,40 +58,8 @@ def _has_data_dependent_size(node: Node) -> bool:
     return any(free_unbacked_symbols(t.shape) for t in _own_and_operand_tensors(node))
 
 
-def _reduces_flattened(node: Node) -> bool:
-    return _name(node) in ("argmax.default", "argmin.default") and _argument(node, 1, "dim") is None
-
-
-def _has_alpha(node: Node) -> bool:
-    return _name(node) in ("add.Tensor", "sub.Tensor", "rsub.Tensor", "rsub.Scalar", "add.Scalar", "sub.Scalar") and (
-        _argument(node, 2, "alpha", 1) != 1
-    )
-
-
 def _drops_at_random(node: Node) -> bool:
     return _name(node) in ("native_dropout.default", "dropout.default") and _argument(node, 2, "train") is not False
-
-
-def _is_diagonal(node: Node) -> bool:
-    return _name(node) in ("diagonal.default", "diagonal_copy.default")
-
-
-_MATRIX_PRODUCTS = frozenset(("mm.default", "bmm.default", "linear.default", "matmul.default", "addmm.default"))
-
-
-def _multiplies_integers(node: Node) -> bool:
-    return _name(node) in _MATRIX_PRODUCTS and any(not t.dtype.is_floating_point for t in tensors(node))
-
-
-def _has_rank_one_operand(node: Node) -> bool:
-    operands = [t for n in node.all_input_nodes for t in tensors(n)]
-    return _name(node) == "matmul.default" and any(t.dim() < 2 for t in operands)
-
-
-def _normalises_rank_five(node: Node) -> bool:
-    name = _name(node)
-    is_norm = name.startswith(("batch_norm", "_native_batch_norm", "native_batch_norm", "instance_norm"))
-    return is_norm and any(t.dim() >= MAX_RANK for t in tensors(node))
 
 
 def _pads_more_than_two(node: Node) -> bool:
@@ -101,6 +69,15 @@ def _pads_more_than_two(node: Node) -> bool:
     mode = _argument(node, 2, "mode", "constant")
     amounts = _argument(node, 1, "pad")
     return name == "pad.default" and mode != "constant" and isinstance(amounts, (list, tuple)) and len(amounts) > 4
+
+
+# Ops whose index among equal values torch leaves open (its documentation of sort, topk, kthvalue and median).
+ANY_OF_EQUALS = frozenset(("topk.default", "sort.default", "kthvalue.default", "median.dim", "mode.default"))
+
+
+def takes_any_of_equals(node: Node) -> bool:
+    """Whether the node may return the index of any of several equal values."""
+    return _name(node) in ANY_OF_EQUALS
 
 
 QUIRKS: tuple[Quirk, ...] = (
@@ -117,32 +94,11 @@ QUIRKS: tuple[Quirk, ...] = (
         "et#17537",
         _has_data_dependent_size,
     ),
-    Quirk("argmax-flattened", "argmax over all elements crashes Core ML now and then", "et#11715", _reduces_flattened),
     Quirk(
         "dropout",
         "it drops values at random, as in training, and coremltools makes it keep all: call model.eval() first",
         "read in coremltools 9.0",
         _drops_at_random,
-    ),
-    Quirk("alpha", "coremltools ignores alpha here", "ct#2573", _has_alpha),
-    Quirk("diagonal", "coremltools' conversion of diagonal gives wrong values", "ct#2565", _is_diagonal),
-    Quirk(
-        "integer-matmul",
-        "Core ML cannot build a plan for a matrix product of integers",
-        "ct#2575, et#11691",
-        _multiplies_integers,
-    ),
-    Quirk(
-        "rank-1-matmul",
-        "Core ML gives wrong results for 1-d operands of matmul",
-        "ct#2263, ort#21186",
-        _has_rank_one_operand,
-    ),
-    Quirk(
-        "norm-rank",
-        "Core ML aborts on this normalisation at 5 dimensions",
-        "ct#2572, ct#2276, ct#2667",
-        _normalises_rank_five,
     ),
     Quirk(
         "pad-dimensions",
