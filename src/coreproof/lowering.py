@@ -13,8 +13,9 @@ from typing import Any, Literal, TypeAlias, get_args
 import coremltools as ct
 import executorch.exir as exir
 import torch
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig
 from executorch.exir.backend.compile_spec_schema import CompileSpec
+from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 from torch.export import ExportedProgram
 from torch.utils._pytree import treespec_dumps
 
@@ -25,6 +26,7 @@ from .partition.options import MutableBufferState
 from .partition.options import compile_specs as make_compile_specs
 from .partition.partitioner import CoreMLPartitioner, Watcher
 from .partition.record import MethodPlacement, Placement
+from .partition.state import initialised_buffers
 from .verify.compare import tolerance
 from .verify.lowered import Method, example_call, verify_lowered
 from .verify.record import Verification
@@ -204,7 +206,7 @@ class _Job:
         buffer = io.BytesIO()
         manager = self.run()
         self._say("writing the program")
-        manager.to_executorch().write_to_file(buffer)
+        manager.to_executorch(_keeping_initial_values(manager)).write_to_file(buffer)
         return Lowered(buffer.getvalue(), self.placement, manager)
 
     def methods(self) -> dict[str, Method]:
@@ -334,6 +336,19 @@ def exported_programs(
 ) -> dict[str, ExportedProgram]:
     """Each method as `lower` exports it. Raises InputError: as `lower`."""
     return _export(model, example_inputs, dynamic_shapes, _silent)
+
+
+def _keeping_initial_values(manager: EdgeProgramManager) -> ExecutorchBackendConfig:
+    """A mutable buffer that does not start at zero starts with its value; ExecuTorch writes none unless told to.
+
+    Its pass goes by names: it marks each placeholder whose name holds one of them.
+    """
+    names = []
+    for method in manager.methods:
+        program = manager.exported_program(method)
+        targets = program.graph_signature.inputs_to_buffers
+        names += [name for name, target in targets.items() if target in initialised_buffers(program)]
+    return ExecutorchBackendConfig(passes=[InitializedMutableBufferPass(names)]) if names else ExecutorchBackendConfig()
 
 
 def _silent(stage: str) -> None:

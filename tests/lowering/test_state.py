@@ -5,6 +5,7 @@ import torch
 from lowered import lower, lower_and_check, ops, specs
 
 import coreproof
+from coreproof.runtime import load
 
 X = torch.tensor([1.5, -2.0, 3.25, 0.5])
 
@@ -82,7 +83,7 @@ def test_a_buffer_used_on_the_cpu_and_on_coreml_is_an_error_that_lists_the_uses(
         return y, z
 
     with pytest.raises(coreproof.StateError) as caught:
-        lower(both, (X,), members={"kept": torch.ones(4)})
+        lower(both, (X,), members={"kept": torch.zeros(4)})
     message = str(caught.value)
     assert "kept" in message
     assert "aten.acosh.default" in message and "on the CPU because coremltools 9.0 has no converter" in message
@@ -101,7 +102,7 @@ def test_a_buffer_used_in_two_delegates_is_an_error():
         return z
 
     with pytest.raises(coreproof.StateError, match="delegate 0.*delegate 1|delegate 1.*delegate 0"):
-        lower(twice, (X,), members={"kept": torch.ones(4)})
+        lower(twice, (X,), members={"kept": torch.zeros(4)})
     lower_and_check(twice, (X,), members={"kept": torch.ones(4)}, calls=3, take_over_mutable_buffer=False)
 
 
@@ -150,7 +151,7 @@ def test_two_buffers_with_related_values(name, dtype):
 
 
 def test_the_state_is_updated_in_the_program(tmp_path):
-    lowered = lower(SAME["the same input"], (X,), members={"a": torch.ones(4), "b": torch.zeros(4)})
+    lowered = lower(SAME["the same input"], (X,), members={"a": torch.zeros(4), "b": torch.zeros(4)})
     (spec,) = specs(lowered, tmp_path)
     updates = [op for op in ops(spec) if op.type == "write_state"]
     states = {op.inputs["input"].arguments[0].name for op in updates}
@@ -158,3 +159,33 @@ def test_the_state_is_updated_in_the_program(tmp_path):
     assert len(states) == 2
     assert len(set(values)) == 2  # one value of its own for each state
     assert {s.name for s in spec.description.state} == states
+
+
+def test_a_new_value_used_in_a_later_delegate_stays_outside_state():
+    """ExecuTorch would take the value out of the graph though another delegate reads it."""
+
+    def run(m, x):
+        m.acc.add_(x)
+        return torch.acosh(x.abs() + 1).softmax(-1) + m.acc
+
+    lowered = lower_and_check(run, (torch.randn(2, 3),), members={"acc": torch.zeros(2, 3)}, calls=3)
+    (buffer,) = lowered.placement["forward"].buffers
+    assert (buffer.kind, buffer.reason) == ("io", "its new value is used outside the delegate that makes it")
+    assert lowered.placement.delegates == 2
+
+
+@pytest.mark.parametrize("start", [torch.ones(2, 3), torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, -0.5]])])
+def test_a_buffer_that_does_not_start_at_zero_keeps_its_start(start):
+    """A Core ML state starts at zero, and ExecuTorch writes no start unless told to."""
+
+    def run(m, x):
+        m.acc.add_(x)
+        return m.acc * 2
+
+    x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    lowered = lower_and_check(run, (x,), members={"acc": start.clone()}, calls=3)
+    (buffer,) = lowered.placement["forward"].buffers
+    assert buffer.kind == "io" and "does not start at zero" in buffer.reason
+    program = load(lowered.pte)
+    for step in (1, 2, 3):
+        assert program.run(x)[0].tolist() == ((start + step * x) * 2).tolist()

@@ -27,7 +27,7 @@ from .program_view import small_values
 from .ranges import Ranges, declared_ranges, restore_ranges
 from .rare_ops import decompose_rare_ops
 from .record import MethodPlacement, Placement, Refusal
-from .state import require_single_place
+from .state import initialised_buffers, require_single_place
 from .whole_ops import whole_ops
 
 logger = logging.getLogger(__name__)
@@ -139,11 +139,13 @@ class CoreMLPartitioner(Partitioner):
             MissingKernelError: an op is left to the CPU that ExecuTorch has no kernel for.
             InputError: called through the single-program `to_backend`, which always takes the stock backend.
         """
-        values = self._small_values | _check_entry_point()
+        real = _check_entry_point()
+        values = self._small_values | (small_values(real) if real else {})
+        initialised = initialised_buffers(real or exported_program)
         watcher = self._watcher or Watcher()
         watcher.placing(sum(1 for _ in compute_nodes(exported_program.graph)))
         start = time.perf_counter()
-        placed = GraphPlacement(exported_program, self.options, values)
+        placed = GraphPlacement(exported_program, self.options, values, initialised)
         record = placed.record()
         record.seconds = self._seconds + time.perf_counter() - start
         self._seconds = 0.0
@@ -243,7 +245,7 @@ def _log(refusals: Sequence[Refusal]) -> None:
         logger.info("%s runs outside Core ML: %s", op, reason)
 
 
-def _check_entry_point() -> dict[str, torch.Tensor]:
+def _check_entry_point() -> ExportedProgram | None:
     """Refuse ExecuTorch's single-program `to_backend`, and warn where ops were decomposed before the partitioner.
 
     `to_backend(program, partitioner)` looks the backend up by name and takes the first one, the stock one: what it
@@ -251,8 +253,8 @@ def _check_entry_point() -> dict[str, torch.Tensor]:
     partitioner nothing about its caller, so the stack is asked.
 
     Returns:
-        The small constants of the program that the caller holds: the partitioner gets a copy of it without values,
-        and numbers that became tensors on the way to the edge dialect are known nowhere else.
+        The program that the caller holds: the partitioner gets a copy of it without values, and numbers that became
+        tensors on the way to the edge dialect are known nowhere else.
     """
     frame = inspect.currentframe()
     callers = []
@@ -271,4 +273,4 @@ def _check_entry_point() -> dict[str, torch.Tensor]:
             "use to_edge_transform_and_lower()"
         )
     real = nearest.f_locals.get("edge_program") if nearest is not None else None
-    return small_values(real) if isinstance(real, ExportedProgram) else {}
+    return real if isinstance(real, ExportedProgram) else None

@@ -60,7 +60,11 @@ class GraphPlacement:
     """
 
     def __init__(
-        self, program: ExportedProgram, options: PartitionOptions, small_values: dict[str, torch.Tensor]
+        self,
+        program: ExportedProgram,
+        options: PartitionOptions,
+        small_values: dict[str, torch.Tensor],
+        initialised: frozenset[str] = frozenset(),
     ) -> None:
         self.options = options
         self.view = ProgramView(program, small_values, options.own_constants)
@@ -75,7 +79,9 @@ class GraphPlacement:
                 self._refuse(node, _IN_A_BRANCH)
         with conversion():  # once, not for each attempt
             self._place()
-        self.buffers: list[BufferDecision] = place_buffers(self.view, self.delegate, options, self._returning())
+        self.buffers: list[BufferDecision] = place_buffers(
+            self.view, self.delegate, options, self._returning(), initialised
+        )
 
     # ------------------------------------------------------------------ deciding
 

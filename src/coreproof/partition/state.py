@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
 from torch.fx import Node
 
 from ..errors import StateError
@@ -28,15 +31,39 @@ class BufferDecision:
     record: BufferPlacement
 
 
+def initialised_buffers(program: ExportedProgram) -> frozenset[str]:
+    """The mutable buffers of a program that do not start at zero, by qualified name."""
+    names = program.graph_signature.buffers_to_mutate.values()
+    values = {name: program.state_dict.get(name, program.constants.get(name)) for name in names}
+    return frozenset(
+        name
+        for name, value in values.items()
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and bool((value != 0).any())
+    )
+
+
 def place_buffers(
-    view: ProgramView, delegate: dict[Node, int], options: PartitionOptions, returning: set[int]
+    view: ProgramView,
+    delegate: dict[Node, int],
+    options: PartitionOptions,
+    returning: set[int],
+    initialised: frozenset[str],
 ) -> list[BufferDecision]:
-    """Decide for every mutable buffer of the program; `returning` are the delegates that return more than updates."""
-    return [BufferDecision(buffer, _place(buffer, delegate, options, returning)) for buffer in view.buffers]
+    """Decide for every mutable buffer of the program.
+
+    Args:
+        returning: the delegates that return more than updates.
+        initialised: the buffers that do not start at zero.
+    """
+    return [BufferDecision(one, _place(one, delegate, options, returning, initialised)) for one in view.buffers]
 
 
 def _place(
-    buffer: MutableBuffer, delegate: dict[Node, int], options: PartitionOptions, returning: set[int]
+    buffer: MutableBuffer,
+    delegate: dict[Node, int],
+    options: PartitionOptions,
+    returning: set[int],
+    initialised: frozenset[str],
 ) -> BufferPlacement:
     value = tensors(buffer.placeholder)[0]
     readers = list(buffer.placeholder.users)
@@ -52,12 +79,16 @@ def _place(
     if not options.own_buffers:
         return record("io", "take_over_mutable_buffer is False")
     reason = options.why_no_state(value)
+    if not reason and buffer.name in initialised:
+        reason = "it does not start at zero, and a Core ML state does"
     if reason:
         return record("io", reason)
     if places != {inside[0]} or buffer.placeholder in buffer.placeholder.graph.output_node().all_input_nodes:
         return record("io", SHARED)
     if buffer.update is None or delegate.get(buffer.update) != inside[0]:
         return record("io", "its new value is made outside the delegate that reads it")
+    if any(user.op != "output" and delegate.get(user) != inside[0] for user in buffer.update.users):
+        return record("io", "its new value is used outside the delegate that makes it")
     if inside[0] not in returning:
         return record("io", "its delegate would return nothing, and a Core ML program must")
     return record("state", partition=inside[0])

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from ..errors import CoreproofError
-from ..partition.nodes import is_getitem, op_name, source_line, tensors
-from ..runtime.ir import Constant, Function
-from .compare import EXACT, greatest_difference, is_within, metrics
+from ..partition.nodes import op_name, source_line
+from ..runtime.pte.delegates import CoreMLDelegate
+from .compare import EXACT, ROUNDING, is_within, metrics
 from .delegates import Recording, rounds
+from .growth import growth
+from .isolate import Isolation, rounding_effect
 from .lowered_graph import ProgramRun
+from .matching import Matching
 from .record import Check, FirstWrong
-
-# What the rounding of a constant that was computed from the model's may change: two float16 roundings, of each value
-# where the constant is a factor, of the greatest one where it is a weight of a sum.
-_STORED = 2.0**-10
-# The same where ops that the delegate has no values of come before: their own rounding is in it.
-_MIXED = 2.0**-8
-# What coremltools appends to a node's name: where it rounds, a number, and to copies in another type.
-_SUFFIX = re.compile(r"(_cast_fp16|_cast_fp32|_promoted|_to_fp16|_\d+)$")
-_COPY = re.compile(r"_promoted|_to_fp16")
 
 
 def first_wrong_op(recording: Recording, check: Check) -> FirstWrong | None:
     """The first op of the delegate that is wrong by itself, in the cases that leave a doubt; None: there is none."""
-    doubted = {one.case for one in check.outputs if one.outcome == "mismatch" or not one.settled}
     try:
         delegate = recording.load("exact")
         for case, calls in recording.runs.items():
-            if case not in doubted:
+            of_case = [one for one in check.outputs if one.case == case]
+            wrong_for_sure = any(one.outcome == "mismatch" for one in of_case)
+            if not wrong_for_sure and all(one.settled for one in of_case):
                 continue
             delegate.reset()
-            beside = _Beside(recording, delegate.function)
-            for inputs, _ in calls:
-                for wrong in beside.compare(inputs, delegate.values(inputs)):
-                    return wrong.first_wrong(recording.name)
+            beside = _Beside(recording, delegate, shapes=wrong_for_sure)
+            for number, (inputs, _) in enumerate(calls):
+                for wrong in beside.compare(inputs):
+                    grown = growth(recording, delegate, [given for given, _ in calls[: number + 1]])
+                    return wrong.first_wrong(recording.name, grown)
     except CoreproofError:
         return None
     return None
@@ -49,138 +45,143 @@ def first_wrong_op(recording: Recording, check: Check) -> FirstWrong | None:
 
 @dataclass(frozen=True)
 class _Wrong:
-    """An op whose MIL value differs from what torch makes of the same operands."""
+    """A node whose MIL value differs from what torch makes of the same operands.
+
+    Attributes:
+        of: what was compared: `of the same operands`, or which output or state holds the value.
+    """
 
     node: Node
     value: str
     mil_op: str
     expected: torch.Tensor
     got: torch.Tensor
+    of: str = "of the same operands"
 
-    def first_wrong(self, delegate: str) -> FirstWrong:
-        node = self.node
-        return FirstWrong(
-            delegate, self.mil_op, self.value, node.name, op_name(node), source_line(node), self._evidence(), self._own
-        )
-
-    @property
-    def _own(self) -> Any:
-        return metrics(self.got, self.expected)
+    def first_wrong(self, delegate: str, growth: tuple[tuple[str, float], ...]) -> FirstWrong:
+        own = metrics(self.got, self.expected) if self.got.shape == self.expected.shape else None
+        op = op_name(self.node) if self.node.op == "call_function" else ""
+        source, evidence = source_line(self.node), self._evidence()
+        return FirstWrong(delegate, self.mil_op, self.value, self.node.name, op, source, evidence, own, growth)
 
     def _evidence(self) -> str:
+        made = f"MIL {self.mil_op} {self.value!r}"
+        if self.got.shape != self.expected.shape:
+            return f"{self.of} torch makes shape {list(self.expected.shape)}, {made} {list(self.got.shape)}"
         error = (self.got.double() - self.expected.double()).abs().nan_to_num(nan=float("inf"))
         at = int(error.flatten().argmax())
         place = [int(i) for i in torch.unravel_index(torch.tensor(at), self.expected.shape)]
         want, have = self.expected.flatten()[at].item(), self.got.flatten()[at].item()
         types = "" if self.got.dtype == self.expected.dtype else f" ({_name(self.expected)} as {_name(self.got)})"
-        return (
-            f"of the same operands torch makes {want:.9g} at {place}, MIL {self.mil_op} {self.value!r} "
-            f"{have:.9g}{types}"
-        )
+        return f"{self.of} torch makes {want:.9g} at {place}, {made} {have:.9g}{types}"
 
 
 class _Beside(ProgramRun):
-    """The edge program; wherever the delegate has a value for a node, the nodes after it are given that one."""
+    """The edge program; wherever the delegate has a value for a node, the nodes after it are given that one.
 
-    def __init__(self, recording: Recording, function: Function) -> None:
-        self._rounds = rounds(function)
-        stored = torch.float16 if self._rounds else None
-        super().__init__(recording.edge, floats=torch.float32, constants=stored, zeros=recording.zeros)
-        self._makers = {value.name: op.type for op in function.body.walk() for value in op.outputs}
-        self._constants_made = {
-            op.outputs[0].name: given
-            for op in function.body.walk()
-            if op.type == "const" and isinstance(given := op.inputs["val"][0], Constant)
-        }
-        self._names = _values_of_nodes([*self._makers], recording.edge)
-        self._unnamed = {*self._makers}.difference(*self._names.values())
-        self._known, self._weighted = _constants(recording.edge), _weighted(recording.edge)
-        self._mixed: set[Node] = set()
-        self._values: dict[str, Any] = {}
+    Args:
+        shapes: whether a value of another shape is wrong (some passes keep the name of a value that they transpose).
+    """
+
+    def __init__(self, recording: Recording, delegate: CoreMLDelegate, shapes: bool) -> None:
+        super().__init__(recording.edge, floats=torch.float32, zeros=recording.zeros)
+        self._program, self._delegate, self._shapes = recording.edge, delegate, shapes
+        self._rounds = rounds(delegate.function)
+        self._matching = Matching(delegate.function, recording.edge)
+        self._isolation = Isolation(delegate.function)
+        self._known = _constants(recording.edge)
+        self._exact_constants: set[str] = set()
+        self._start()
+
+    def _start(self, values: dict[str, Any] | None = None) -> None:
+        self._values = values or {}
+        self._made: dict[str, Any] = {}
+        self._given: set[str] = set()
         self._found: list[_Wrong] = []
 
-    def compare(self, inputs: list[Any], values: dict[str, Any]) -> Iterator[_Wrong]:
-        """The wrong ops of one call, in order."""
-        self._values, self._found, self._mixed = values, [], set()
+    def compare(self, inputs: list[Any]) -> Iterator[_Wrong]:
+        """The wrong ops of one call, in order; then outputs and states that hold another node's value."""
+        self._start(self._delegate.values(inputs))
         self.run(inputs)
-        return iter(self._found)
+        yield from self._found
+        yield from self._wired_wrongly()
 
     def replaced(self, node: Node, made: Any) -> Any:
         """Called by the run with each node's result."""
-        if node.op != "call_function" or node in self._known:
+        self._made[node.name] = given = self._constant(node, made) if node in self._known else self._value(node, made)
+        return given
+
+    def _constant(self, node: Node, made: Any) -> Any:
+        """The delegate's own constant, where it is torch's to one rounding."""
+        name, got = self._matching.made_for(node, {})
+        if not name or not isinstance(made, torch.Tensor) or got.shape != made.shape or got.dtype not in ROUNDING:
             return made
-        name, got = self._made_for(node)
+        near = (got.float() - made).abs() <= made.abs() * ROUNDING[got.dtype] + torch.finfo(got.dtype).smallest_normal
+        if not bool((near | (got == made)).all()):
+            return made
+        self._exact_constants.add(name)
+        return got.to(made.dtype)
+
+    def _value(self, node: Node, made: Any) -> Any:
+        if node.op != "call_function" or not isinstance(made, torch.Tensor):
+            return made
+        name, got = self._matching.made_for(node, self._values)
         if not name:
-            name, got = self._alike(made)
-        mixed = any(operand in self._mixed for operand in node.all_input_nodes)
-        if not isinstance(made, torch.Tensor) or not isinstance(got, torch.Tensor) or got.shape != made.shape:
-            if mixed or self._rounds_inside(node):
-                self._mixed.add(node)
+            name, got = self._matching.alike(made, self._values)
+        if not isinstance(got, torch.Tensor):
             return made
-        if not self._is_right(got, made, mixed, node in self._weighted):
-            self._found.append(_Wrong(node, name, self._makers.get(name, ""), made, got))
+        if got.shape != made.shape:
+            if self._shapes and sorted(got.shape) != sorted(made.shape) and got.numel() + made.numel() > 2:
+                self._add(node, name, made, got)
+            return made
+        if not self._is_right(name, got, made):
+            self._add(node, name, made, got)
+        self._given.add(name)
         same_kind = got.is_floating_point() == made.is_floating_point()
         return got.to(made.dtype) if same_kind or torch.bool in (got.dtype, made.dtype) else made
 
-    def _made_for(self, node: Node) -> tuple[str, Any]:
-        """The delegate's value for the node, a constant perhaps, and its name; None where there is no such value."""
-        # Of a node that makes a tuple, the first value may have the node's own name.
-        nodes = [node, node.args[0]] if is_getitem(node) and node.args[1] == 0 else [node]
-        for name in (name for one in nodes for name in self._names.get(one.name, ())):
-            if name in self._values:
-                return name, self._values[name]
-            if name in self._constants_made:
-                return name, self._constants_made[name].load()
-        return "", None
+    def _add(self, node: Node, name: str, expected: torch.Tensor, got: torch.Tensor) -> None:
+        self._found.append(_Wrong(node, name, self._matching.makers.get(name, ""), expected, got))
 
-    def _alike(self, made: Any) -> tuple[str, Any]:
-        """The value without a node's name that is nearest to the result, where one is near: most converters of
-        coremltools name their results, a few (`linear`) do not."""
-        if not isinstance(made, torch.Tensor) or not made.is_floating_point():
-            return "", None
-        alike = [
-            (greatest_difference(value, made), name)
-            for name, value in self._values.items()
-            if name in self._unnamed
-            and isinstance(value, torch.Tensor)
-            and value.is_floating_point()
-            and value.shape == made.shape
-        ]
-        name = min(alike)[1] if alike else ""
-        return (name, self._values[name]) if name and is_within(self._values[name], made, _MIXED) else ("", None)
-
-    def _rounds_inside(self, node: Node) -> bool:
-        """Whether a constant goes into the node that coremltools may have rounded otherwise."""
-        numbers = any(isinstance(one, float) for one in node.args)
-        return node in self._weighted or numbers or any(one in self._known for one in node.all_input_nodes)
-
-    def _is_right(self, got: torch.Tensor, expected: torch.Tensor, mixed: bool, weighted: bool) -> bool:
+    def _is_right(self, name: str, got: torch.Tensor, expected: torch.Tensor) -> bool:
         if not expected.is_floating_point() or not got.is_floating_point():
             return torch.equal(got.double(), expected.double())
-        if not self._rounds:
-            return is_within(got, expected, EXACT)
-        if mixed or weighted:
-            return is_within(got, expected, _MIXED if mixed else _STORED)
-        size = torch.where(torch.isfinite(expected), expected.abs(), 0.0)
-        bound = EXACT * float(size.max() if size.numel() else 0.0) + _STORED * size
-        near = (got - expected).abs() <= bound
-        return bool((near | (got == expected) | (got.isnan() & expected.isnan())).all())
+        if is_within(got, expected, EXACT):
+            return True
+        if not self._rounds or not self._isolation.makes(name):
+            return False
+        piece = self._isolation.piece(name, self._given)
+        return is_within(got, expected, EXACT, rounding_effect(piece, self._values, self._exact_constants))
+
+    def _wired_wrongly(self) -> Iterator[_Wrong]:
+        """Outputs and new states of the call that just ran that are not what their nodes made."""
+        nodes = {node.name: node for node in self._program.graph.nodes}
+        names = iter(self._delegate.outputs)
+        states = self._delegate.states
+        for spec in self._program.graph_signature.output_specs:
+            if spec.kind == OutputKind.USER_OUTPUT:
+                value = next(names)
+                got, of, mil_op = self._values.get(value), f"as output {value!r}", self._matching.makers.get(value, "")
+            else:
+                value = _state_name(spec.target)
+                got, of, mil_op = states.get(value), f"as the new value of {spec.target!r}", "write_state"
+            expected = self._made.get(getattr(spec.arg, "name", ""))
+            if isinstance(got, torch.Tensor) and isinstance(expected, torch.Tensor) and _differs(got, expected):
+                yield _Wrong(nodes[spec.arg.name], value, mil_op, expected, got, of)
 
 
-def _values_of_nodes(values: list[str], program: ExportedProgram) -> dict[str, list[str]]:
-    """For each node the names of the values that stand for it: its own name first, copies in another type last."""
-    nodes = {node.name for node in program.graph.nodes}
-    found: dict[str, list[str]] = {}
-    for value in values:
-        name = value
-        while name not in nodes and (suffix := _SUFFIX.search(name)):
-            name = name[: suffix.start()]
-        if name in nodes:
-            found.setdefault(name, []).append(value)
-    return {
-        node: sorted(names, key=lambda value: (value not in nodes, bool(_COPY.search(value))))
-        for node, names in found.items()
-    }
+def _differs(got: torch.Tensor, expected: torch.Tensor) -> bool:
+    if got.numel() == expected.numel() == 1:
+        got = got.reshape(expected.shape)
+    if got.shape != expected.shape:
+        return True
+    same_kind = got.is_floating_point() == expected.is_floating_point()
+    return not is_within(got, expected, EXACT) if same_kind else not torch.equal(got.double(), expected.double())
+
+
+def _state_name(target: str | None) -> str:
+    """What coremltools calls the state of a buffer."""
+    return (target or "").replace(".", "_")
 
 
 def _constants(program: ExportedProgram) -> set[Node]:
@@ -192,20 +193,6 @@ def _constants(program: ExportedProgram) -> set[Node]:
     for node in program.graph.nodes:
         alone = node.op == "placeholder" and node.name not in given
         if alone or (node.op == "call_function" and node.all_input_nodes and found.issuperset(node.all_input_nodes)):
-            found.add(node)
-    return found
-
-
-def _weighted(program: ExportedProgram) -> set[Node]:
-    """The nodes that add up products with constants, or have a factor of their own inside (attention's scale)."""
-    constants = _constants(program)
-    found: set[Node] = set()
-    for node in program.graph.nodes:
-        if node.op != "call_function" or node in constants:
-            continue
-        of_tuple = is_getitem(node) and node.args[0] in found
-        sums = any(one in constants and tensors(one)[:1] and tensors(one)[0].dim() for one in node.all_input_nodes)
-        if of_tuple or sums or "attention" in op_name(node):
             found.add(node)
     return found
 

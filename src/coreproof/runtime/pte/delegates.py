@@ -112,6 +112,11 @@ class CoreMLDelegate:
         """The program that holds the function."""
         return self._model.program
 
+    @property
+    def states(self) -> dict[str, torch.Tensor]:
+        """What each state holds now, by name, as the interpreter carries it."""
+        return {name: state.tensor for name, state in self._state.states.items()}
+
     def reset(self) -> None:
         """Set the states to zeros again."""
         self._state = self._model.make_state(self.function.name)
