@@ -15,9 +15,7 @@ from .lowered_graph import ProgramRun
 from .matching import Matching
 
 
-def growth(
-    recording: Recording, delegate: CoreMLDelegate, calls: Sequence[list[Any]]
-) -> tuple[tuple[str, float], ...]:
+def growth(recording: Recording, delegate: CoreMLDelegate, calls: Sequence[list[Any]]) -> tuple[tuple[str, float], ...]:
     """For each value that stands for a torch node, in program order: its greatest error over the greatest value of it.
 
     Args:
