@@ -13,7 +13,7 @@ WIDE = [*NEAR, 1.0, -1.0, 1.001, 1.5, 2.0, -2.0, 7.0, -7.0, 17.5, -17.5, 80.0, -
 INTEGERS = torch.tensor([0, 1, 2, 5, -1, -3], dtype=torch.int32)
 
 FUNCTIONS = [
-    "acos", "asin", "asinh", "atan", "cos", "cosh", "erf", "exp", "exp2", "expm1", "log", "log10", "log1p",
+    "acos", "acosh", "asin", "asinh", "atan", "cos", "cosh", "erf", "exp", "exp2", "expm1", "log", "log10", "log1p",
     "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
 ]  # fmt: skip
 

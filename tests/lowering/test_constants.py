@@ -2,23 +2,23 @@
 
 import pytest
 import torch
-from lowered import lower_and_check
+from lowered import lower_and_check, on_cpu
 
 X = torch.randn(2, 3)
 
 SHARED = {
-    "cat on both sides": lambda m, x: (torch.cat([m.c, x]) * 2, torch.acosh(torch.cat([x, m.c]).abs() + 1)),
-    "two cats on the CPU": lambda m, x: torch.acosh(torch.cat([m.c, x])) + torch.acosh(torch.cat([x, m.c])),
-    "two delegates": lambda m, x: torch.cat([torch.acosh(torch.cat([m.c, x]) + 5), m.c]) * 3,
-    "twice in one list": lambda m, x: torch.cat([m.c, x, m.c]) + torch.acosh(m.c.sum() * 0 + 2),
-    "stack": lambda m, x: (torch.stack([m.c, x]).sum(0), torch.acosh(torch.stack([x, m.c]) + 9)),
-    "direct and in a list": lambda m, x: (m.c * x, torch.acosh(torch.cat([m.c, x]) + 9)),
+    "cat on both sides": lambda m, x: (torch.cat([m.c, x]) * 2, on_cpu(torch.cat([x, m.c]).abs() + 1)),
+    "two cats on the CPU": lambda m, x: on_cpu(torch.cat([m.c, x])) + on_cpu(torch.cat([x, m.c])),
+    "two delegates": lambda m, x: torch.cat([on_cpu(torch.cat([m.c, x]) + 5), m.c]) * 3,
+    "twice in one list": lambda m, x: torch.cat([m.c, x, m.c]) + on_cpu(m.c.sum() * 0 + 2),
+    "stack": lambda m, x: (torch.stack([m.c, x]).sum(0), on_cpu(torch.stack([x, m.c]) + 9)),
+    "direct and in a list": lambda m, x: (m.c * x, on_cpu(torch.cat([m.c, x]) + 9)),
     "index of index_put": lambda m, x: (
         x.index_put((m.i,), torch.ones(2, 3)),
-        torch.acosh(x + 9).index_put((m.i,), torch.zeros(2, 3)),
+        on_cpu(x + 9).index_put((m.i,), torch.zeros(2, 3)),
         x[m.i] * 2,
     ),
-    "same buffer in one delegate twice": lambda m, x: (torch.cat([m.c, x]) * m.c.sum(), torch.acosh(m.c + 9)),
+    "same buffer in one delegate twice": lambda m, x: (torch.cat([m.c, x]) * m.c.sum(), on_cpu(m.c + 9)),
 }
 
 
@@ -44,6 +44,6 @@ def test_more_than_five_dimensions_run_on_the_cpu(name):
 def test_parts_of_a_constant_that_two_delegates_use():
     def parts(m, x):
         first, second = m.c.split([1, 2], 1)
-        return torch.acosh(x[:, :1] * first + 9) * second.sum() + x * first
+        return on_cpu(x[:, :1] * first + 9) * second.sum() + x * first
 
     lower_and_check(parts, (X,), members={"c": torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])})

@@ -47,6 +47,12 @@ def _expm1(x: Var, **name: str) -> Var:
     return mb.mul(x=mb.tanh(x=mb.mul(x=x, y=like(0.5, x))), y=mb.add(x=mb.exp(x=x), y=like(1.0, x)), **name)
 
 
+def _acosh(x: Var, **name: str) -> Var:
+    """With t = x - 1, log1p(t + sqrt(t) sqrt(t + 2)): exact near 1, and nothing is squared."""
+    t = mb.sub(x=x, y=like(1.0, x))
+    return log1p(mb.add(x=t, y=mb.mul(x=mb.sqrt(x=t), y=mb.sqrt(x=mb.add(x=t, y=like(2.0, x))))), **name)
+
+
 def _asinh(x: Var, **name: str) -> Var:
     """Of a = |x|, log1p(a + a² / (1 + sqrt(a² + 1))), or log(2 a) where a is large; with the sign of x."""
     a, one = mb.abs(x=x), like(1.0, x)
@@ -77,6 +83,7 @@ def _scaled_log(base: float) -> Callable[..., Var]:
 # torch op: its function of one MIL value of torch's result dtype.
 _FUNCTIONS: dict[str, Callable[..., Var]] = {
     "acos": lambda x, **name: mb.acos(x=x, **name),
+    "acosh": _acosh,
     "asin": lambda x, **name: mb.asin(x=x, **name),
     "asinh": _asinh,
     "atan": lambda x, **name: mb.atan(x=x, **name),

@@ -21,6 +21,7 @@ from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
 from coremltools.models.utils import _create_mlpackage
 from torch.export import ExportedProgram
 
+from .origins import Origins
 from .outputs import give_outputs_their_own_ops
 from .scope import conversion
 from .states import order_state_updates
@@ -122,9 +123,13 @@ def to_mlmodel(
         pipeline.remove_passes({"common::add_int16_cast"})
     if not float16:
         pipeline.remove_passes({"common::add_fp16_cast", "common::add_int16_cast"})
-    mil = to_mil(program, target, inputs=inputs, float16=float16)
+    origins = Origins(program)
+    with origins.numbered():
+        mil = to_mil(program, target, inputs=inputs, float16=float16)
     try:
+        origins.name_results(mil)
         run_passes(mil, pipeline)
+        origins.restore_handles(mil)
         with tempfile.TemporaryDirectory() as weights, conversion():
             proto = _to_proto(mil, weights, target_or_default)
             package = _create_mlpackage(proto, weights)
