@@ -108,16 +108,9 @@ def test_integers_keep_32_bits_at_float16_precision(tmp_path):
     assert "INT32" in types and not narrow & types
 
 
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [
-        (lambda m, x: x.diagonal_scatter(torch.zeros(2)) * 2, "diagonal_scatter"),
-        (lambda m, x: torch.round(x, decimals=2) * 2, "round"),
-    ],
-)
-def test_a_rule_of_torch_that_leads_nowhere_names_the_op(function, name):
-    with pytest.raises(coreproof.MissingKernelError, match=name):
-        lower(function, (X,))
+def test_a_rule_of_torch_that_leads_nowhere_names_the_op():
+    with pytest.raises(coreproof.MissingKernelError, match="diagonal_scatter"):
+        lower(lambda m, x: x.diagonal_scatter(torch.zeros(2)) * 2, (X,))
 
 
 def test_a_program_can_be_lowered_again():
