@@ -1,7 +1,7 @@
 """Which torch node each MIL op comes from, and MIL values named after their nodes.
 
-coremltools hands each node's `debug_handle`, an int, to the ops that it makes of it, and its passes hand that on. For the
-length of one conversion it is the node's number; ExecuTorch's own handles, which several nodes share, are put back.
+coremltools hands each node's `debug_handle`, an int, to the ops that it makes of it, and its passes hand that on. For
+the length of one conversion it is the node's number; ExecuTorch's own handles, which nodes share, are put back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Origins:
         return None if number is None else self._nodes[number]
 
     def name_results(self, mil: Program) -> None:
-        """Name what converters left unnamed (`linear_0`) after its node; the names of all other values stay."""
+        """Name what converters left unnamed (`linear_0`) after its node, before any pass ran: passes go by op names."""
         for function in mil.functions.values():
             self._name_results(function)
 
@@ -52,7 +52,7 @@ class Origins:
             self._restore(function)
 
     def _name_results(self, block: Block) -> None:
-        taken = {var.name for op in block.operations for var in op.outputs}
+        owners = {var.name: op for op in block.operations for var in op.outputs}
         unnamed: dict[str, list[Any]] = {}
         for op in block.operations:
             node = self.node(op)
@@ -60,10 +60,10 @@ class Origins:
                 continue
             (var,) = op.outputs
             leaves = var in block.outputs or any(self.node(user) is not node for user in var.child_ops)
-            if leaves and not var.name.startswith(node.name):
+            if leaves and not op.name.startswith(node.name):
                 unnamed.setdefault(node.name, []).append(op)
         for name, ops in unnamed.items():
-            if len(ops) == 1 and name not in taken:
+            if len(ops) == 1 and owners.get(name, ops[0]) is ops[0]:
                 ops[0].name = name
                 ops[0].outputs[0].name = name
 

@@ -55,6 +55,11 @@ def is_getitem(node: Node) -> bool:
     return node.target is operator.getitem and isinstance(node.args[0], Node) and not is_symbol(node.args[0])
 
 
+def maker(node: Node) -> Node:
+    """The node itself, or the one whose tuple it takes a value out of."""
+    return node.args[0] if is_getitem(node) and isinstance(node.args[0], Node) else node
+
+
 def is_symbol(node: Node) -> bool:
     """Whether the node is a size (or another run-time scalar) and not a tensor."""
     return isinstance(node.meta.get("val"), (*_SYMBOLS, int, float, bool))

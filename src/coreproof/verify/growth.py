@@ -1,4 +1,4 @@
-"""How an error grows along a delegate: each of its values beside torch's, both run from the same inputs on their own."""
+"""How an error grows along a delegate: its values beside torch's, both run from the same inputs on their own."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class _Alone(ProgramRun):
 
     def __init__(self, recording: Recording, delegate: CoreMLDelegate) -> None:
         super().__init__(recording.edge, floats=torch.float32, zeros=recording.zeros)
-        self._delegate = delegate
+        self._finished = delegate
         self._matching = Matching(delegate.function, recording.edge)
 
     def compare(self, inputs: list[Any]) -> None:
-        self._values = self._delegate.values(inputs)
+        self._values = self._finished.values(inputs)
         self.errors: list[tuple[str, float]] = []
         self.run(inputs)
 
     def replaced(self, node: Node, made: Any) -> Any:
         """Called by the run with each node's result."""
         name, got = self._matching.made_for(node, self._values)
-        if isinstance(made, torch.Tensor) and isinstance(got, torch.Tensor) and name in self._values:
-            if got.shape == made.shape and made.numel():
-                finite = made.double()[torch.isfinite(made)]
-                scale = float(finite.abs().max()) if finite.numel() else 0.0
-                self.errors.append((name, greatest_difference(got, made) / (scale or 1.0)))
+        both = isinstance(made, torch.Tensor) and isinstance(got, torch.Tensor)
+        if both and name in self._values and got.shape == made.shape and made.numel():
+            finite = made.double()[torch.isfinite(made)]
+            scale = float(finite.abs().max()) if finite.numel() else 0.0
+            self.errors.append((name, greatest_difference(got, made) / (scale or 1.0)))
         return made

@@ -12,7 +12,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from ..errors import CoreproofError
-from ..partition.nodes import op_name, source_line
+from ..partition.nodes import maker, op_name, source_line
 from ..runtime.pte.delegates import CoreMLDelegate
 from .compare import EXACT, ROUNDING, is_within, metrics
 from .delegates import Recording, rounds
@@ -60,9 +60,10 @@ class _Wrong:
 
     def first_wrong(self, delegate: str, growth: tuple[tuple[str, float], ...]) -> FirstWrong:
         own = metrics(self.got, self.expected) if self.got.shape == self.expected.shape else None
-        op = op_name(self.node) if self.node.op == "call_function" else ""
-        source, evidence = source_line(self.node), self._evidence()
-        return FirstWrong(delegate, self.mil_op, self.value, self.node.name, op, source, evidence, own, growth)
+        node = maker(self.node)
+        op = op_name(node) if node.op == "call_function" else ""
+        evidence = self._evidence()
+        return FirstWrong(delegate, self.mil_op, self.value, node.name, op, source_line(node), evidence, own, growth)
 
     def _evidence(self) -> str:
         made = f"MIL {self.mil_op} {self.value!r}"
@@ -85,7 +86,7 @@ class _Beside(ProgramRun):
 
     def __init__(self, recording: Recording, delegate: CoreMLDelegate, shapes: bool) -> None:
         super().__init__(recording.edge, floats=torch.float32, zeros=recording.zeros)
-        self._program, self._delegate, self._shapes = recording.edge, delegate, shapes
+        self._program, self._finished, self._shapes = recording.edge, delegate, shapes
         self._rounds = rounds(delegate.function)
         self._matching = Matching(delegate.function, recording.edge)
         self._isolation = Isolation(delegate.function)
@@ -100,11 +101,11 @@ class _Beside(ProgramRun):
         self._found: list[_Wrong] = []
 
     def compare(self, inputs: list[Any]) -> Iterator[_Wrong]:
-        """The wrong ops of one call, in order; then outputs and states that hold another node's value."""
-        self._start(self._delegate.values(inputs))
+        """The wrong ops of one call, and the outputs and states that hold another node's value, in the nodes' order."""
+        self._start(self._finished.values(inputs))
         self.run(inputs)
-        yield from self._found
-        yield from self._wired_wrongly()
+        order = {node: number for number, node in enumerate(self._program.graph.nodes)}
+        yield from sorted([*self._found, *self._wired_wrongly()], key=lambda wrong: order[wrong.node])
 
     def replaced(self, node: Node, made: Any) -> Any:
         """Called by the run with each node's result."""
@@ -156,8 +157,8 @@ class _Beside(ProgramRun):
     def _wired_wrongly(self) -> Iterator[_Wrong]:
         """Outputs and new states of the call that just ran that are not what their nodes made."""
         nodes = {node.name: node for node in self._program.graph.nodes}
-        names = iter(self._delegate.outputs)
-        states = self._delegate.states
+        names = iter(self._finished.outputs)
+        states = self._finished.states
         for spec in self._program.graph_signature.output_specs:
             if spec.kind == OutputKind.USER_OUTPUT:
                 value = next(names)
