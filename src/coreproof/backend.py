@@ -9,8 +9,9 @@ is converted here, anything else is passed on to the stock backend unchanged.
 from __future__ import annotations
 
 import copy
+import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -27,20 +28,28 @@ from executorch.backends.apple.coreml.compiler.enumerated_shape_utils import _ge
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from .convert.copies import merge_copies
 from .convert.program import to_mlmodel
+from .partition.nodes import op_name
+from .partition.options import is_named
 
 logger = logging.getLogger(__name__)
 
 _MARK = "coreproof"
+_FLOAT32_OPS = "coreproof_float32_ops"
 _report: ContextVar[Callable[[str], None] | None] = ContextVar("coreproof_progress", default=None)
 _empty: ContextVar[bool] = ContextVar("coreproof_empty_delegates", default=False)
 
 
-def marked(specs: list[CompileSpec]) -> list[CompileSpec]:
-    """The compile specs with the mark that tells coreproof's delegates apart (the runtime ignores its key)."""
-    return [*specs, CompileSpec(_MARK, b"1")]
+def marked(specs: list[CompileSpec], float32_ops: Collection[str] = ()) -> list[CompileSpec]:
+    """The compile specs with the mark that tells coreproof's delegates apart, and the ops that stay float32.
+
+    The runtime ignores keys that it does not know.
+    """
+    kept = [CompileSpec(_FLOAT32_OPS, json.dumps(sorted(float32_ops)).encode())] if float32_ops else []
+    return [*specs, CompileSpec(_MARK, b"1"), *kept]
 
 
 def is_marked(specs: list[CompileSpec]) -> bool:
@@ -191,10 +200,17 @@ class CoreMLBackend(BackendDetails):
             compute_units=StockBackend.compute_unit_from_compile_specs(compile_specs),
             pipeline=_own_pipeline(compile_specs),
             inputs=_get_ct_inputs(edge_program, shapes) if shapes is not None else None,
+            is_float32=_float32_nodes(compile_specs),
             skip_model_load=skip_model_load,
         )
         config = StockBackend.op_linear_quantizer_config_from_compile_specs(compile_specs)
         return model if config is None else _quantize(model, config)
+
+
+def _float32_nodes(compile_specs: list[CompileSpec]) -> Callable[[Node], bool] | None:
+    """Which nodes stay float32 in a float16 delegate; None where nobody named any."""
+    names = next((json.loads(bytes(spec.value)) for spec in compile_specs if spec.key == _FLOAT32_OPS), None)
+    return None if names is None else lambda node: is_named(node.name, op_name(node), names)
 
 
 def _own_pipeline(compile_specs: list[CompileSpec]) -> ct.PassPipeline | None:

@@ -139,6 +139,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "minimum_deployment_target": arguments.target,
         "compute_precision": arguments.precision,
+        "float32_ops": arguments.float32_op,
         "compute_units": arguments.compute_units,
         "skip_ops_for_coreml_delegation": arguments.skip_op,
         "use_cache": not arguments.no_cache,
@@ -246,9 +247,16 @@ def _command(commands: Any, name: str, run: Callable[..., Result], summary: str)
     )
     parser.add_argument(
         "--precision",
-        choices=("float16", "float32"),
+        choices=("float16", "float32", "mixed"),
         default="float16",
-        help="float type that Core ML computes in (default float16)",
+        help="float type that Core ML computes in (default float16); mixed is float16 but for --float32-op",
+    )
+    parser.add_argument(
+        "--float32-op",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --precision mixed, an op or node that stays float32, for instance aten.softmax.int (repeatable)",
     )
     parser.add_argument(
         "--compute-units",

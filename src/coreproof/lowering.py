@@ -22,7 +22,7 @@ from torch.utils._pytree import treespec_dumps
 from . import backend
 from .errors import InputError, MismatchError
 from .files import write_atomically
-from .partition.options import MutableBufferState
+from .partition.options import MutableBufferState, is_named, require_mixed
 from .partition.options import compile_specs as make_compile_specs
 from .partition.partitioner import CoreMLPartitioner, Watcher
 from .partition.record import MethodPlacement, Placement
@@ -82,6 +82,7 @@ def lower(
     take_over_constant_data: bool = True,
     mutable_buffer_state: MutableBufferState = "auto",
     extra_kernels: Collection[str] = (),
+    float32_ops: Collection[str] = (),
     use_cache: bool = True,
     verify: bool = True,
     on_mismatch: OnMismatch = "cpu",
@@ -94,7 +95,7 @@ def lower(
         example_inputs: the positional arguments that `torch.export` traces the module with.
         dynamic_shapes: as `torch.export.export` takes them.
         minimum_deployment_target: `iOS15` to `iOS18`, or the macOS name of the same release.
-        compute_precision: `float16` or `float32`, inside the delegates.
+        compute_precision: `float16` or `float32`, inside the delegates; `mixed` is float16 but for `float32_ops`.
         compute_units: `all`, `cpu_only`, `cpu_and_gpu` or `cpu_and_ne`.
         compile_specs: ExecuTorch compile specs, in place of the three arguments above.
         verify: run the finished program in the reference runtime, on the example inputs and on variations of them, and
@@ -115,6 +116,8 @@ def lower(
     """
     if on_mismatch not in get_args(OnMismatch):
         raise InputError(f"unknown on_mismatch {on_mismatch!r}; expected one of {', '.join(get_args(OnMismatch))}")
+    if compile_specs is None:
+        require_mixed(compute_precision, float32_ops)
     say = progress or _silent
     job = _Job(
         model,
@@ -128,6 +131,7 @@ def lower(
         take_over_constant_data=take_over_constant_data,
         mutable_buffer_state=mutable_buffer_state,
         extra_kernels=extra_kernels,
+        float32_ops=float32_ops,
         use_cache=use_cache,
     )
     # ExecuTorch writes buffers back in place, which autograd forbids for values computed from parameters.
@@ -151,6 +155,7 @@ def plan(
     take_over_constant_data: bool = True,
     mutable_buffer_state: MutableBufferState = "auto",
     extra_kernels: Collection[str] = (),
+    float32_ops: Collection[str] = (),
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Placement:
@@ -159,6 +164,8 @@ def plan(
     Raises:
         As `lower`.
     """
+    if compile_specs is None:
+        require_mixed(compute_precision, float32_ops)
     job = _Job(
         model,
         example_inputs,
@@ -171,6 +178,7 @@ def plan(
         take_over_constant_data=take_over_constant_data,
         mutable_buffer_state=mutable_buffer_state,
         extra_kernels=extra_kernels,
+        float32_ops=float32_ops,
         use_cache=use_cache,
         plan_only=True,
     )
@@ -258,7 +266,8 @@ class _Job:
 
     def _to_edge(self) -> EdgeProgramManager:
         programs = self._programs
-        self._watcher = _Watcher(len(programs), self._options["skip_ops_for_coreml_delegation"], self._say)
+        skipped, kept = self._options["skip_ops_for_coreml_delegation"], self._options["float32_ops"]
+        self._watcher = _Watcher(len(programs), skipped, kept, self._say)
         self._partitioners = {
             name: CoreMLPartitioner(watcher=self._watcher, refused=self._refused.get(name), **self._options)
             for name in programs
@@ -308,11 +317,14 @@ def _mismatch(verification: Verification) -> MismatchError:
 
 
 class _Watcher(Watcher):
-    """Tells the user which method is being placed, and refuses ops to skip that no method has."""
+    """Tells the user which method is being placed, and refuses names of ops that no method has."""
 
-    def __init__(self, methods: int, skipped: Sequence[str] | None, say: Progress) -> None:
+    def __init__(
+        self, methods: int, skipped: Sequence[str] | None, float32_ops: Collection[str], say: Progress
+    ) -> None:
         self._left = methods
         self._unseen = list(skipped or [])
+        self._unseen_float32 = list(float32_ops)
         self._say = say
         self.began = False
 
@@ -321,14 +333,19 @@ class _Watcher(Watcher):
         self._say(f"placing {ops} ops")
 
     def placed(self, record: MethodPlacement, is_skipped: Callable[[str, str], bool]) -> None:
-        names = {node.op for node in record.nodes}
+        nodes = {node.node: node.op for node in record.nodes}
+        names = set(nodes.values())
         self._unseen = [skip for skip in self._unseen if not any(is_skipped(skip, name) for name in names)]
+        self._unseen_float32 = [
+            one for one in self._unseen_float32 if not any(is_named(node, op, [one]) for node, op in nodes.items())
+        ]
         self._left -= 1
-        if self._unseen and not self._left:
-            raise InputError(
-                f"no op named {', '.join(self._unseen)} in the model, so there is nothing to skip; "
-                f"its ops are {', '.join(sorted(names))}"
-            )
+        for unseen, what in ((self._unseen, "skip"), (self._unseen_float32, "keep float32")):
+            if unseen and not self._left:
+                raise InputError(
+                    f"no op named {', '.join(unseen)} in the model, so there is nothing to {what}; "
+                    f"its ops are {', '.join(sorted(names))}"
+                )
 
 
 def exported_programs(

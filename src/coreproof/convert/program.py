@@ -10,6 +10,7 @@ gives every output an op of its own must run last.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import coremltools as ct
@@ -20,6 +21,7 @@ from coremltools.converters.mil.mil import Program
 from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
 from coremltools.models.utils import _create_mlpackage
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from .origins import Origins
 from .outputs import give_outputs_their_own_ops
@@ -28,6 +30,7 @@ from .states import order_state_updates
 
 # coremltools' own default where no deployment target is given (specification version 6).
 DEFAULT_TARGET = ct.target.iOS15
+_HALF_PASS = "common::add_fp16_cast"
 
 
 def to_mil(
@@ -74,8 +77,12 @@ def complete(mil: Program) -> None:
                     PASS_REGISTRY[name](mil)
 
 
-def run_passes(mil: Program, pipeline: ct.PassPipeline) -> None:
-    """Run the frontend, main and backend pass pipelines on `mil` in place, then validate it once."""
+def run_passes(mil: Program, pipeline: ct.PassPipeline, is_half: Callable[[Any], bool] | None = None) -> None:
+    """Run the frontend, main and backend pass pipelines on `mil` in place, then validate it once.
+
+    Args:
+        is_half: whether a MIL op is cast to float16, where the pipeline casts; None leaves that to the pipeline.
+    """
     frontend, backend = _construct_other_pipelines(pipeline, "pytorch", "mlprogram")
     with conversion():
         for stage in (frontend, pipeline, backend):
@@ -85,6 +92,8 @@ def run_passes(mil: Program, pipeline: ct.PassPipeline) -> None:
                     order_state_updates(mil)
                 graph_pass = PASS_REGISTRY[name]
                 graph_pass.set_options(stage.get_options(name))
+                if name == _HALF_PASS and is_half is not None:
+                    graph_pass.op_selector = is_half
                 graph_pass(mil)
         give_outputs_their_own_ops(mil)
         mil.validate(check_essential_scope=True)
@@ -99,6 +108,7 @@ def to_mlmodel(
     compute_units: ct.ComputeUnit = ct.ComputeUnit.ALL,
     pipeline: ct.PassPipeline | None = None,
     inputs: list | None = None,
+    is_float32: Callable[[Node], bool] | None = None,
     skip_model_load: bool = True,
 ) -> ct.models.MLModel:
     """Convert an exported program to a Core ML ML Program.
@@ -110,6 +120,7 @@ def to_mlmodel(
         compute_units: recorded in the model object (it does not change the file).
         pipeline: the main pass pipeline; None is coremltools' default one.
         inputs: coremltools input types, for enumerated shapes; None takes them from the program.
+        is_float32: which nodes stay float32 at precision float16, None for none; with some, so do the outputs.
         skip_model_load: False compiles and loads the model, which needs macOS.
 
     Raises:
@@ -122,13 +133,13 @@ def to_mlmodel(
         # It narrows the data of gather, topk and squeeze to 16 bits, and 70000 becomes 4464 (ct#2222, ct#2626).
         pipeline.remove_passes({"common::add_int16_cast"})
     if not float16:
-        pipeline.remove_passes({"common::add_fp16_cast", "common::add_int16_cast"})
+        pipeline.remove_passes({_HALF_PASS, "common::add_int16_cast"})
     origins = Origins(program)
     with origins.numbered():
-        mil = to_mil(program, target, inputs=inputs, float16=float16)
+        mil = to_mil(program, target, inputs=inputs, float16=float16 and is_float32 is None)
     try:
         origins.name_results(mil)
-        run_passes(mil, pipeline)
+        run_passes(mil, pipeline, _half_ops(origins, is_float32))
         origins.restore_handles(mil)
         with tempfile.TemporaryDirectory() as weights, conversion():
             proto = _to_proto(mil, weights, target_or_default)
@@ -143,6 +154,13 @@ def to_mlmodel(
     finally:
         _reset_conversion_state()
     return _record_build_metadata(model, "pytorch", source_dialect=f"TorchExport::{program.dialect}")
+
+
+def _half_ops(origins: Origins, is_float32: Callable[[Node], bool] | None) -> Callable[[Any], bool] | None:
+    """Whether a MIL op may be cast to float16; what no node made may."""
+    if is_float32 is None:
+        return None
+    return lambda op: (node := origins.node(op)) is None or not is_float32(node)
 
 
 def _to_proto(mil: Program, weights: str, target: ct.target) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,7 +16,12 @@ from ..errors import InputError
 MutableBufferState = Literal["auto", "always", "never"]
 
 TARGETS = tuple(name for name in ct.target.__members__ if ct.target[name] >= ct.target.iOS15)
-PRECISIONS = {"float16": ct.precision.FLOAT16, "float32": ct.precision.FLOAT32}
+# `mixed` is float16 with ops that stay float32.
+PRECISIONS = {
+    "float16": ct.precision.FLOAT16,
+    "float32": ct.precision.FLOAT32,
+    "mixed": ct.precision.FLOAT16,
+}
 COMPUTE_UNITS = {unit.name.lower(): unit for unit in ct.ComputeUnit}
 
 
@@ -36,7 +41,7 @@ def parse_target(target: str | ct.target) -> ct.target:
 
 
 def parse_precision(precision: str | ct.precision) -> ct.precision:
-    """`"float16"`, `"float32"` or a `coremltools.precision`, as the latter.
+    """`"float16"`, `"float32"`, `"mixed"` or a `coremltools.precision`, as the latter.
 
     Raises:
         InputError: no such precision.
@@ -70,6 +75,17 @@ def compile_specs(
         compute_precision=parse_precision(precision),
         compute_unit=parse_compute_units(compute_units),
     )
+
+
+def require_mixed(precision: str | ct.precision, float32_ops: Collection[str]) -> None:
+    """Raises InputError: `mixed` without ops that stay float32, or such ops without it."""
+    if isinstance(float32_ops, str):
+        raise InputError(f"float32_ops is a string; expected a list of names: [{float32_ops!r}]")
+    if (precision == "mixed") != bool(float32_ops):
+        raise InputError(
+            "compute_precision='mixed' and float32_ops go together: name the ops that stay float32, for instance "
+            "float32_ops=['aten.softmax.int']"
+        )
 
 
 @dataclass(frozen=True)
@@ -136,6 +152,11 @@ def names_op(skip: str, op: str) -> bool:
     full = op.lower()
     bare = full.rsplit(".", 1)[0]
     return skip.lower() in (full, bare, full.removeprefix("aten."), bare.removeprefix("aten."))
+
+
+def is_named(node: str, op: str, names: Collection[str]) -> bool:
+    """Whether one of the names is the node's (`aten_exp_default_1`), or means its op as `names_op` takes them."""
+    return any(name == node or names_op(name, op) for name in names)
 
 
 def skip_set(names: Sequence[str] | None) -> frozenset[str]:

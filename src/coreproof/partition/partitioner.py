@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import get_args
 
+import coremltools as ct
 import torch
 from executorch.backends.apple.coreml.compiler import CoreMLBackend as StockBackend
 from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -55,6 +56,7 @@ class CoreMLPartitioner(Partitioner):
         mutable_buffer_state: `auto` makes a floating-point buffer Core ML state (which is float16) where the
             compute precision is float16; `always` every floating-point buffer; `never` none.
         extra_kernels: ops (`namespace::name`) for which your own ExecuTorch build has CPU kernels.
+        float32_ops: nodes (`aten_exp_default_1`), or ops as `aten.exp.default`, that stay float32 in float16 delegates.
         refused: nodes, or ops as `aten.mm.default`, to keep off Core ML because a verification found them wrong, each
             with the evidence.
         use_cache: whether verdicts are kept in the user's cache folder (see `verdict_cache`) and taken from there.
@@ -79,6 +81,7 @@ class CoreMLPartitioner(Partitioner):
         take_over_constant_data: bool = True,
         mutable_buffer_state: MutableBufferState = "auto",
         extra_kernels: Collection[str] = (),
+        float32_ops: Collection[str] = (),
         refused: Mapping[str, str] | None = None,
         use_cache: bool = True,
         watcher: Watcher | None = None,
@@ -98,12 +101,14 @@ class CoreMLPartitioner(Partitioner):
             refused=dict(refused or {}),
             use_cache=use_cache,
         )
+        if float32_ops and self.options.precision != ct.precision.FLOAT16:
+            raise InputError("float32_ops needs the compute precision float16, in which they are the exceptions")
         _check(self.options, StockBackend.enumerated_shapes_from_compile_specs(specs) is not None)
         self.skip_ops_for_coreml_delegation = list(skip_ops_for_coreml_delegation or [])
         self.take_over_mutable_buffer = self.options.own_buffers
         self.take_over_constant_data = take_over_constant_data
         self.lower_full_graph = lower_full_graph
-        self.delegation_spec = DelegationSpec(StockBackend.__name__, marked(specs))
+        self.delegation_spec = DelegationSpec(StockBackend.__name__, marked(specs, float32_ops))
         self.placement = Placement()
         self._watcher = watcher
         self._plan_only = plan_only

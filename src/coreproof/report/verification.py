@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..verify.record import OUTCOMES, Check, FirstWrong, OutputCheck, Verification
+from ..verify.precision import float32_ops
+from ..verify.record import OUTCOMES, Check, FirstWrong, Hazard, OutputCheck, Verification
 from ..version import __version__
 
 SCHEMA = 1
@@ -46,6 +47,15 @@ def verification_report(verification: Verification, *, verbose: bool = False) ->
             parts.append(Padding(_outputs(check, verbose), (0, 0, 0, 2)))
         if check.first_wrong is not None:
             parts.append(Padding(_first_wrong(check.first_wrong), (0, 0, 0, 2)))
+        if check.hazards:
+            parts.append(Padding(_hazards(check.hazards), (0, 0, 0, 2)))
+    fix = float32_ops([one for check in verification.checks for one in check.hazards])
+    if fix:
+        names = ", ".join(f'"{name}"' for name in fix)
+        parts += [
+            Text(),
+            Text.assemble(("to keep them float32: ", "bold"), f'compute_precision="mixed", float32_ops=[{names}]'),
+        ]
     return Group(*parts)
 
 
@@ -70,7 +80,7 @@ def _outputs(check: Check, verbose: bool) -> Table:
         table.add_column(name, overflow="fold")
     for name in ("max abs", "max rel", "mean abs", "SNR dB", "cosine", "exact"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
     for output in check.outputs if verbose else _worst_of_each(check):
         table.add_row(*_row(output))
     return table
@@ -104,6 +114,19 @@ def _first_wrong(wrong: FirstWrong) -> Text:
     place = f" at {wrong.source}" if wrong.source else ""
     what = f"{wrong.op or wrong.node}{place}, MIL {wrong.mil_op} {wrong.value!r} of delegate {wrong.delegate}"
     return Text.assemble(("first wrong op: ", "bold"), f"{what}\n{wrong.evidence}")
+
+
+def _hazards(found: list[Hazard]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("float16", no_wrap=True)
+    table.add_column("op", overflow="fold")
+    table.add_column("where", overflow="fold")
+    table.add_column("", overflow="fold")
+    for one in found:
+        amount = f"{one.amount:.0%} of the error" if one.kind == "error" else f"{one.amount:.0f} values"
+        op = one.op or f"{one.mil_op} of {one.node or one.value}"
+        table.add_row(one.kind, op, one.source, f"{amount}: {one.example}")
+    return table
 
 
 def _plain(value: Any) -> Any:

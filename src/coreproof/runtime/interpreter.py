@@ -241,6 +241,7 @@ class Interpreter:
         taps: Collection[str] | Literal["all"] = (),
         stop_after: str | None = None,
         seed: int = 0,
+        rounding: Collection[str] = (),
     ) -> dict[str, Any]:
         """Run the function once.
 
@@ -249,6 +250,7 @@ class Interpreter:
             taps: names of values to return beside the outputs, or `all`.
             stop_after: name of a value; the run ends once it is made, and is returned with what is known by then.
             seed: of the random ops.
+            rounding: names of float values that are rounded to their declared types in exact mode too.
 
         Raises:
             ModelError: an op cannot take its operands, or makes something else than it declares.
@@ -256,7 +258,7 @@ class Interpreter:
         """
         generator = torch.Generator().manual_seed(seed)
         wanted = self._wanted(taps, stop_after)
-        context = Context(generator=generator, kept={}, wanted=wanted, stop_after=stop_after)
+        context = Context(generator=generator, kept={}, wanted=wanted, stop_after=stop_after, rounding=rounding)
         context.run_block = lambda block, arguments, environment: self._run_block(
             block, {**environment, **dict(zip((v.name for v in block.inputs), arguments, strict=True))}, context
         )
@@ -289,6 +291,8 @@ class Interpreter:
         for step in self._steps[id(block)]:
             results = self._call(step, environment, context)
             for name, result in zip(step.names, results, strict=True):
+                if name in context.rounding:
+                    result = _as_declared(step.operation, name, result)
                 environment[name] = result
                 if wanted and name in wanted:
                     context.kept[name] = result
@@ -394,6 +398,13 @@ def _apart(results: dict[str, Any], states: list[State]) -> dict[str, Any]:
         name: one.clone() if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() in held else one
         for name, one in results.items()
     }
+
+
+def _as_declared(operation: Operation, name: str, result: Any) -> Any:
+    declared = next(value.type for value in operation.outputs if value.name == name)
+    if not isinstance(declared, TensorType) or not declared.element.is_float:
+        return result
+    return rounded(result, declared.element)
 
 
 def _unchanged(result: Any) -> Any:

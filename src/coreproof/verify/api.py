@@ -113,7 +113,7 @@ def pte_bytes(program: Finished) -> bytes | None:
 
 def _method(data: bytes, name: str, method: Method, limits: Tolerance, runtime: Runtime) -> list[Check]:
     whole = check_program(data, name, method, limits, runtime)
-    if whole.outcome != "mismatch" and whole.is_settled:
+    if whole.outcome == "match" and whole.is_settled:
         return [whole]
     delegates = check_delegates_of(data, name, method, limits)
     return [*delegates, settled(whole, delegates)]

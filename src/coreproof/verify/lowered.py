@@ -20,6 +20,7 @@ from .expected import Reference, Run, random_ops
 from .inputs import Call, Case, cases
 from .located import first_wrong_op
 from .lowered_graph import LoweredRun
+from .precision import hazards
 from .program import check_method
 from .record import Check, Verification
 from .runners import Runtime
@@ -86,7 +87,7 @@ def verify_lowered(
     for name, method in methods.items():
         method.reference.stored_by = partial(_with_stored_constants, manager, name, method.reference)
         whole = check_program(pte, name, method, tolerance)
-        plain = whole.outcome != "mismatch" and whole.is_settled
+        plain = whole.outcome == "match" and whole.is_settled
         delegates = []
         if method.cases and not (plain and is_one_delegate(manager.exported_program(name))):
             delegates = check_delegates(manager, name, method, tolerance)
@@ -126,13 +127,16 @@ def check_delegates(manager: EdgeProgramManager, name: str, method: Method, tole
 
 
 def explained(recording: Recording, check: Check) -> Check:
-    """The check with its first wrong op, where it is wrong or only a look at each op can settle it."""
-    if check.first_wrong is not None or (check.outcome != "mismatch" and check.is_settled):
+    """The check with its first wrong op, where it is wrong or only a look at each op can settle it, or its hazards."""
+    if check.first_wrong is None and (check.outcome == "mismatch" or not check.is_settled):
+        wrong = first_wrong_op(recording, check)
+        if wrong is not None:
+            return replace(check.with_settled(False), outcome="mismatch", first_wrong=wrong)
+        check = check if check.outcome == "mismatch" else check.with_settled(True)
+    if check.outcome != "precision":
         return check
-    wrong = first_wrong_op(recording, check)
-    if wrong is None:
-        return check if check.outcome == "mismatch" else check.with_settled(True)
-    return replace(check.with_settled(False), outcome="mismatch", first_wrong=wrong)
+    case = next(one.case for one in check.outputs if one.outcome == "precision")
+    return replace(check, hazards=hazards(recording, case))
 
 
 def settled(whole: Check, delegates: list[Check]) -> Check:

@@ -102,8 +102,10 @@ class Hazard:
         kind: `overflow` (finite in float32, infinite in float16), `underflow` (lost below 2**-24 or its
             neighbourhood), `integer` (an integer above 2048 changed), `error` (it contributes most to the final error).
         mil_op, value, node, op, source: as in `FirstWrong`.
-        amount: how many positions, or for `error` the share of the final error, 0 to 1.
+        amount: how many positions, or for `error` the share of the final error, 0 to 1: the squared error that the
+            rounding of this op alone makes in the outputs, over the sum of those of all ops.
         example: one sentence with a value before and after.
+        readers: the torch nodes whose ops read the value.
     """
 
     kind: Literal["overflow", "underflow", "integer", "error"]
@@ -115,6 +117,7 @@ class Hazard:
     source: str
     amount: float
     example: str
+    readers: tuple[str, ...] = ()
 
 
 @dataclass

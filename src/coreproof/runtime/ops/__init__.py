@@ -20,7 +20,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, get_type_hints
@@ -63,12 +63,13 @@ RUNNING_EXTRAS = frozenset(("generator", "blocks", "in_place"))  # those that di
 
 @dataclass
 class Context:
-    """What lives for one run: the random generator, the tapped values, and how to run a nested block."""
+    """What lives for one run: the random generator, the tapped and the rounded values, how to run a nested block."""
 
     generator: torch.Generator | None = None
     kept: dict[str, Any] = field(default_factory=dict)
     wanted: set[str] = field(default_factory=set)
     stop_after: str | None = None
+    rounding: Collection[str] = ()
     run_block: Callable = lambda *_: []
 
 

@@ -121,14 +121,17 @@ class CoreMLDelegate:
         """Set the states to zeros again."""
         self._state = self._model.make_state(self.function.name)
 
-    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[torch.Tensor], *, rounding: Collection[str] = ()) -> list[torch.Tensor]:
         """The outputs, as the interpreter carries them; a scalar may come as one dimension of size 1.
+
+        Args:
+            rounding: as `Interpreter.run` takes it.
 
         Raises:
             InputError: an input has a shape that the model does not take.
             ModelError: the model is malformed, or does not make what its metadata names.
         """
-        made = self._run(inputs, ())
+        made = self._run(inputs, (), rounding)
         missing = [name for name in self.outputs if not isinstance(made.get(name), torch.Tensor)]
         if missing:
             raise ModelError(f"{self._where}: the model makes no output {missing[0]!r}, which its {_METADATA} names")
@@ -138,12 +141,14 @@ class CoreMLDelegate:
         """As `run`, but every value of the function, by name, in the order in which they are made."""
         return self._run(inputs, "all")
 
-    def _run(self, inputs: Sequence[torch.Tensor], taps: Collection[str] | Literal["all"]) -> dict[str, Any]:
+    def _run(
+        self, inputs: Sequence[torch.Tensor], taps: Collection[str] | Literal["all"], rounding: Collection[str] = ()
+    ) -> dict[str, Any]:
         given = {name: self._given(name, tensor) for name, tensor in zip(self.inputs, inputs, strict=True)}
         carried = carried_inputs(self.function, given)
         if self._model.mode == "exact":  # half inputs are not rounded at the border either
             carried |= {name: x.to(carried[name].dtype) for name, x in given.items() if x.is_floating_point()}
-        return self._interpreter.run({**carried, **self._state.states}, taps=taps)
+        return self._interpreter.run({**carried, **self._state.states}, taps=taps, rounding=rounding)
 
     def _given(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """ExecuTorch's delegate converts the dtype at the border, and gives a scalar as one dimension."""
