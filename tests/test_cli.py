@@ -88,6 +88,7 @@ def test_options_reach_the_public_function_by_its_own_names(fake):
         "compute_units": "cpu_and_ne",
         "skip_ops_for_coreml_delegation": ["aten.gelu.default", "aten.mm.default"],
         "use_cache": True,
+        "float32_ops": [],
         "take_over_mutable_buffer": False,
         "lower_full_graph": False,
     }
