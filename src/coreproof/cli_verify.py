@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from typing import TYPE_CHECKING, Any
 
 from .cli_runtime import Result, positive
 from .errors import InputError
+from .files import check_output_path, write_atomically
 
 if TYPE_CHECKING:
     from .report.console import Progress
     from .verify.record import Verification
+
+logger = logging.getLogger(__name__)
 
 _EXIT_CODES = {"match": 0, "precision": 0, "mismatch": 1, "unverified": 3}
 
@@ -45,6 +49,9 @@ def add_command(commands: Any, exit_codes: str) -> None:
         default="reference",
         help="what runs the program: coreml needs macOS, executorch there or a program without Core ML (reference)",
     )
+    parser.add_argument(
+        "--repro", metavar="FILE.py", help="write a script that shows the first wrong op by itself, as small as it gets"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON document instead of the table")
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-v", "--verbose", action="store_true", help="show logs, every call and tracebacks")
@@ -55,6 +62,8 @@ def _verify(arguments: argparse.Namespace, progress: Progress) -> Result:
     from .report.verification import verification_document
     from .source import load_source
 
+    if arguments.repro:
+        check_output_path(arguments.repro, ".py")
     progress("loading the model")
     source = load_source(arguments.source)
     inputs = source.example_inputs
@@ -76,8 +85,18 @@ def _verify(arguments: argparse.Namespace, progress: Progress) -> Result:
         atol=arguments.atol,
         runtime=arguments.runtime,
     )
+    if arguments.repro:
+        _write_script(arguments.repro, found)
     document = verification_document(found, command="verify", file=arguments.file, source=arguments.source)
     return Result(document, lambda: _text(found, arguments.verbose), _EXIT_CODES[found.outcome])
+
+
+def _write_script(path: str, found: Verification) -> None:
+    wrong = found.first_wrong
+    if wrong is None or wrong.script is None:
+        logger.warning("%s is not written: no op is wrong by itself", path)
+    else:
+        write_atomically(path, wrong.script().encode())
 
 
 def _text(found: Verification, verbose: bool) -> str:

@@ -71,7 +71,7 @@ class Edited:
     def change(self, op: Any, operand: str, how: Callable[[np.ndarray], Any]) -> None:
         """Replace a constant operand by what `how` makes of it, in the same dtype."""
         old = self.get(op, operand)
-        self.set(op, operand, np.ascontiguousarray(np.asarray(how(old)).astype(old.dtype)))
+        self.set(op, operand, np.array(how(old), old.dtype, order="C"))
 
     def swap(self, op: Any, first: str, second: str) -> None:
         """Exchange two operands."""

@@ -71,6 +71,9 @@ def verification_document(verification: Verification, **context: Any) -> dict[st
 def verification_entry(verification: Verification) -> dict[str, Any]:
     """The outcome, the seconds and every check."""
     checks = [_plain(asdict(check)) for check in verification.checks]
+    for check in checks:
+        if check["first_wrong"] is not None:
+            del check["first_wrong"]["script"]
     return {"outcome": verification.outcome, "seconds": verification.seconds, "checks": checks}
 
 

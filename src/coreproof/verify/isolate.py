@@ -47,7 +47,7 @@ class Isolation:
         while waiting:
             for name in reads(waiting.pop()):
                 op = self._makers.get(name)
-                if op is None or name in known or op.type in _OF_STATES:
+                if op is None or (name in known and op.type != "const") or op.type in _OF_STATES:
                     inputs.add(name)
                 elif id(op) not in found:
                     found.add(id(op))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,9 @@ from .isolate import Isolation, rounding_effect
 from .lowered_graph import ProgramRun
 from .matching import Matching
 from .record import Check, FirstWrong
+from .repro import Case, Variable, reproduction, weights
+
+_OPERANDS = "of the same operands"
 
 
 def first_wrong_op(recording: Recording, check: Check) -> FirstWrong | None:
@@ -36,8 +39,9 @@ def first_wrong_op(recording: Recording, check: Check) -> FirstWrong | None:
             beside = _Beside(recording, delegate, shapes=wrong_for_sure)
             for number, (inputs, _) in enumerate(calls):
                 for wrong in beside.compare(inputs):
+                    found = wrong.first_wrong(recording.name, beside.case(wrong))
                     grown = growth(recording, delegate, [given for given, _ in calls[: number + 1]])
-                    return wrong.first_wrong(recording.name, grown)
+                    return replace(found, growth=grown)
     except CoreproofError:
         return None
     return None
@@ -56,14 +60,16 @@ class _Wrong:
     mil_op: str
     expected: torch.Tensor
     got: torch.Tensor
-    of: str = "of the same operands"
+    of: str = _OPERANDS
 
-    def first_wrong(self, delegate: str, growth: tuple[tuple[str, float], ...]) -> FirstWrong:
+    def first_wrong(self, delegate: str, case: Case | None) -> FirstWrong:
         own = metrics(self.got, self.expected) if self.got.shape == self.expected.shape else None
         node = maker(self.node)
         op = op_name(node) if node.op == "call_function" else ""
-        evidence = self._evidence()
-        return FirstWrong(delegate, self.mil_op, self.value, node.name, op, source_line(node), evidence, own, growth)
+        source, evidence = source_line(node), self._evidence()
+        title = f"{op or node.name}{f' at {source}' if source else ''}: {evidence}."
+        make = None if case is None else lambda: reproduction(case, title)
+        return FirstWrong(delegate, self.mil_op, self.value, node.name, op, source, evidence, own, script=make)
 
     def _evidence(self) -> str:
         made = f"MIL {self.mil_op} {self.value!r}"
@@ -92,12 +98,13 @@ class _Beside(ProgramRun):
         self._isolation = Isolation(delegate.function)
         self._known = _constants(recording.edge)
         self._exact_constants: set[str] = set()
+        self._constants_of: dict[str, Node] = {}
         self._start()
 
     def _start(self, values: dict[str, Any] | None = None) -> None:
         self._values = values or {}
         self._made: dict[str, Any] = {}
-        self._given: set[str] = set()
+        self._given: dict[str, Node] = {}
         self._found: list[_Wrong] = []
 
     def compare(self, inputs: list[Any]) -> Iterator[_Wrong]:
@@ -115,6 +122,8 @@ class _Beside(ProgramRun):
     def _constant(self, node: Node, made: Any) -> Any:
         """The delegate's own constant, where it is torch's to one rounding."""
         name, got = self._matching.made_for(node, {})
+        if name and node.op == "placeholder":
+            self._constants_of[name] = node
         if not name or not isinstance(made, torch.Tensor) or got.shape != made.shape or got.dtype not in ROUNDING:
             return made
         near = (got.float() - made).abs() <= made.abs() * ROUNDING[got.dtype] + torch.finfo(got.dtype).smallest_normal
@@ -137,7 +146,7 @@ class _Beside(ProgramRun):
             return made
         if not self._is_right(name, got, made):
             self._add(node, name, made, got)
-        self._given.add(name)
+        self._given[name] = node
         same_kind = got.is_floating_point() == made.is_floating_point()
         return got.to(made.dtype) if same_kind or torch.bool in (got.dtype, made.dtype) else made
 
@@ -153,6 +162,31 @@ class _Beside(ProgramRun):
             return False
         piece = self._isolation.piece(name, self._given)
         return is_within(got, expected, EXACT, rounding_effect(piece, self._values, self._exact_constants))
+
+    def case(self, wrong: _Wrong) -> Case | None:
+        """The wrong op by itself; None where the op is right, and an output or a state takes the wrong value."""
+        if wrong.of != _OPERANDS or not self._isolation.makes(wrong.value) or wrong.got.shape != wrong.expected.shape:
+            return None
+        nodes = {node.name: node for node in self._program.graph.nodes}
+        arguments = zip(self._finished.inputs, self._program.graph_signature.user_inputs, strict=True)
+        given = {name: nodes[str(argument)] for name, argument in arguments} | self._given
+        given = {name: node for name, node in given.items() if node is not wrong.node}
+        piece = self._isolation.piece(wrong.value, given)
+        chain, leaves = _chain(wrong.node, {*given.values()})
+        held = {value.name: self._values[value.name] for value in piece.inputs} | weights(piece)
+        variables = [self._variable(name, value, given, leaves) for name, value in held.items()]
+        rest = [node for node in leaves if node not in {one.node for one in variables}]
+        tensors = {node: made for node in rest if isinstance(made := self._made[node.name], torch.Tensor)}
+        variables += [Variable(None, node, None, made) for node, made in tensors.items()]
+        fixed = {node: self._made[node.name] for node in rest if node not in tensors}
+        return Case(piece, self._program, chain, tuple(variables), fixed)
+
+    def _variable(self, name: str, value: torch.Tensor, given: dict[str, Node], leaves: list[Node]) -> Variable:
+        node = given.get(name) or self._constants_of.get(name)
+        made = self._made[node.name] if node is not None and node in leaves else None
+        if not isinstance(made, torch.Tensor) or made.shape != value.shape:
+            return Variable(name, None, value, None)
+        return Variable(name, node, value, made)
 
     def _wired_wrongly(self) -> Iterator[_Wrong]:
         """Outputs and new states of the call that just ran that are not what their nodes made."""
@@ -178,6 +212,19 @@ def _differs(got: torch.Tensor, expected: torch.Tensor) -> bool:
         return True
     same_kind = got.is_floating_point() == expected.is_floating_point()
     return not is_within(got, expected, EXACT) if same_kind else not torch.equal(got.double(), expected.double())
+
+
+def _chain(node: Node, given: set[Node]) -> tuple[list[Node], list[Node]]:
+    """The nodes that make a node's value from given nodes and placeholders, in order, and the latter."""
+    found, leaves, waiting = {node}, [], [node]
+    while waiting:
+        for operand in waiting.pop().all_input_nodes:
+            if operand in given or operand.op != "call_function":
+                leaves.append(operand)
+            elif operand not in found:
+                found.add(operand)
+                waiting.append(operand)
+    return [one for one in node.graph.nodes if one in found], list(dict.fromkeys(leaves))
 
 
 def _state_name(target: str | None) -> str:

@@ -8,7 +8,7 @@ how much float32 rounds. The constants of delegates can be rounded as Core ML st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -160,6 +160,28 @@ class ProgramRun:
         if self._observer is not None:
             self._observer(lowered, inputs, outputs)
         return tuple(outputs)
+
+
+def run_nodes(program: ExportedProgram, nodes: Sequence[Node], known: Mapping[Node, Any]) -> Any:
+    """What the last of these nodes makes, every float carried in float32.
+
+    Args:
+        nodes: of the program, in order.
+        known: the values of all other nodes that they read.
+
+    Raises:
+        Exception: whatever an op raises on these values.
+    """
+    interpreter = _Interpreter(program.graph_module, torch.float32, None, _no_delegate)
+    interpreter.env.update(known)
+    with torch.no_grad():
+        for node in nodes:
+            interpreter.env[node] = interpreter.run_node(node)
+    return interpreter.env[nodes[-1]]
+
+
+def _no_delegate(lowered: LoweredBackendModule, inputs: list[Any]) -> tuple:
+    raise NotImplementedError("a delegate in an edge program")
 
 
 def mutated_buffers(program: ExportedProgram) -> set[str]:

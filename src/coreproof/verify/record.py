@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -81,6 +81,7 @@ class FirstWrong:
         evidence: one sentence: where, expected and got.
         own: the op's own error; None where a rule of `coreproof check` names it.
         growth: (MIL value, max_abs error relative to the greatest expected value) along the program, in order.
+        script: makes a self-contained Python script that shows the fault; None where no op is wrong by itself.
     """
 
     delegate: str
@@ -92,6 +93,7 @@ class FirstWrong:
     evidence: str
     own: Metrics | None
     growth: tuple[tuple[str, float], ...] = ()
+    script: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
