@@ -31,6 +31,7 @@ def activations(m, x):
         F.softplus(x),
         F.silu(x),
         F.gelu(x * 3),
+        (x / 7).tanh(),
     )
 
 

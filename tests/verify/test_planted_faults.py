@@ -121,6 +121,7 @@ FAULTS = [
     Fault("activations", "softplus made relu", becomes("softplus", "relu"), "aten.softplus.default"),
     Fault("activations", "silu made relu", becomes("silu", "relu"), "aten.silu.default"),
     Fault("activations", "a factor off by 1%", constant("mul", "y", lambda y: y * 1.01), "aten.mul.Tensor"),
+    Fault("activations", "a divisor", constant("mul", "y", lambda y: y * 1.01, 1), "aten.div.Tensor"),
     Fault(
         "activations",
         "outputs exchanged",

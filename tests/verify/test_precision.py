@@ -21,6 +21,8 @@ CASES = {
         {"overflow"},
         "aten.pow.Tensor_Scalar",
     ),
+    # 1500 * 100 > 65504, and relu only passes it on
+    "passed on": (lambda m, x: torch.relu(x * 100) / 100 + x, (X * 1e3,), {"overflow"}, "aten.mul.Tensor"),
     # 1e-5^2 = 1e-10 < 2^-24
     "product of small ones": (lambda m, x: x * x / (x * x + 1e-9), (X * 1e-5,), {"underflow"}, "aten.mul.Tensor"),
     # 4097 lies between float16's 4096 and 4100

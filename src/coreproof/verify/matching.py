@@ -12,6 +12,7 @@ from torch.fx import Node
 from ..partition.nodes import is_getitem
 from ..runtime.ir import Constant, Function
 from .compare import greatest_difference, is_within
+from .origin import INVERSED
 
 # How far the value without a node's name may be from a result that it stands for: 8 float16 roundings of the greatest.
 _ALIKE = 2.0**-8
@@ -73,7 +74,7 @@ def _values_of_nodes(values: list[str], program: ExportedProgram) -> dict[str, l
     nodes = {node.name for node in program.graph.nodes}
     found: dict[str, list[str]] = {}
     for value in values:
-        name = value
+        name = value.removeprefix(INVERSED)
         while name not in nodes and (suffix := _SUFFIX.search(name)):
             name = name[: suffix.start()]
         if name in nodes:

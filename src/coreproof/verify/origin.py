@@ -12,11 +12,14 @@ from ..runtime import Finding
 from ..runtime.ir import Function
 from .record import FirstWrong
 
+# What a pass of coremltools puts before the name of a division that it makes a product.
+INVERSED = "_inversed_"
 _QUOTED = re.compile(r"'([^']+)'$")
 
 
 def node_of(value: str, program: ExportedProgram) -> Node | None:
     """The node whose name the value has, perhaps with what coremltools' passes append (`_cast_fp16`, `_0`)."""
+    value = value.removeprefix(INVERSED)
     named = [n for n in program.graph.nodes if value == n.name or value.startswith(f"{n.name}_")]
     return max(named, key=lambda node: len(node.name), default=None)
 

@@ -70,7 +70,7 @@ class _Graph:
     """A function with the torch nodes that its values stand for."""
 
     def __init__(self, function: Function, program: ExportedProgram) -> None:
-        self._program = program
+        self._program, self._opset = program, function.opset
         self._makers = {value.name: op for op in function.body.operations for value in op.outputs}
         self._readers: dict[str, list[Operation]] = {}
         for op in function.body.operations:
@@ -83,7 +83,7 @@ class _Graph:
             if op.type not in ("const", "read_state") and not op.type.startswith("constexpr_")
             for value in op.outputs
             if isinstance(value.type, TensorType) and value.type.dtype in ("fp16", "bf16")
-            if not find_op(op.type, function.opset, op.name).moves_data
+            if not self._moves(op)
         ]
 
     def hazard(self, kind: Any, value: str, amount: float, example: str, delegate: str) -> Hazard:
@@ -97,10 +97,14 @@ class _Graph:
         node = node_of(value, self._program)
         return None if node is None else maker(node)
 
+    def _moves(self, op: Operation) -> bool:
+        return find_op(op.type, self._opset, op.name).moves_data
+
     def _reading(self, value: str) -> Iterator[str]:
+        """The nodes whose ops read the value, and those that read it from an op which only moves it."""
         for op in self._readers.get(value, ()):
             nodes = [node for made in op.outputs if (node := self._node(made.name)) is not None]
-            if op.type == "cast" or not nodes:
+            if op.type == "cast" or not nodes or self._moves(op):
                 for made in op.outputs:
                     yield from self._reading(made.name)
             yield from (node.name for node in nodes if op.type != "cast" and node.op == "call_function")
