@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from .cli_runtime import Result, positive
-from .errors import InputError
+from .errors import InputError, UnsupportedFileError
 from .files import check_output_path, write_atomically
 
 if TYPE_CHECKING:
@@ -95,8 +95,13 @@ def _write_script(path: str, found: Verification) -> None:
     wrong = found.first_wrong
     if wrong is None or wrong.script is None:
         logger.warning("%s is not written: no op is wrong by itself", path)
-    else:
-        write_atomically(path, wrong.script().encode())
+        return
+    try:
+        text = wrong.script()
+    except UnsupportedFileError as error:
+        logger.warning("%s is not written: %s", path, error)
+        return
+    write_atomically(path, text.encode())
 
 
 def _text(found: Verification, verbose: bool) -> str:

@@ -6,6 +6,9 @@ from lowered import Call
 
 import coreproof
 from coreproof.errors import InputError
+from coreproof.report.console import as_text
+from coreproof.report.table import placement_report
+from coreproof.report.verification import verification_report
 from coreproof.verify.precision import float32_ops
 
 X = torch.tensor([[1.0, 2.0, 12.0], [0.5, 3.0, 1.5]])
@@ -75,3 +78,14 @@ def test_what_does_not_fit_is_refused():
         coreproof.lower(module, (X,), float32_ops=["aten.exp.default"])
     with pytest.raises(InputError, match="no op named aten.sin.default.*nothing to keep float32"):
         coreproof.lower(module, (X,), compute_precision="mixed", float32_ops=["aten.sin.default"])
+
+
+def test_the_report_ends_in_the_line_that_keeps_the_ops_float32():
+    module = Call(CASES["sum of squares"][0]).eval()
+    lowered = coreproof.lower(module, (X * 12,))
+    for text in (
+        as_text(verification_report(lowered.verification)),
+        as_text(placement_report(lowered.placement, verification=lowered.verification)),
+    ):
+        assert "What float16 costs" in text and "becomes inf" in " ".join(text.split())
+        assert 'compute_precision="mixed", float32_ops=["aten_pow_tensor_scalar"' in " ".join(text.split())

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..partition.record import BufferPlacement, MethodPlacement, Partition, Placement, Refusal
 from ..verify.record import Verification
-from .verification import verdict
+from .verification import precision_costs, verdict
 
 _KINDS = {"state": "Core ML state", "io": "passed in and out", "cpu": "CPU"}
 _LIBRARIES = re.compile(r"^.*/(?:site|dist)-packages/")
@@ -38,6 +38,9 @@ def placement_report(
         What `rich.console.Console.print` takes. It needs 80 columns and uses no markup in the user's own names.
     """
     parts: list[RenderableType] = [_summary(placement, verification, written)]
+    costs = precision_costs(verification) if verification is not None else None
+    if costs is not None:
+        parts += _section("What float16 costs", costs)
     for name, method in placement.items():
         label = f" of {name}" if len(placement) > 1 else ""
         if method.partitions:

@@ -47,16 +47,20 @@ def verification_report(verification: Verification, *, verbose: bool = False) ->
             parts.append(Padding(_outputs(check, verbose), (0, 0, 0, 2)))
         if check.first_wrong is not None:
             parts.append(Padding(_first_wrong(check.first_wrong), (0, 0, 0, 2)))
-        if check.hazards:
-            parts.append(Padding(_hazards(check.hazards), (0, 0, 0, 2)))
-    fix = float32_ops([one for check in verification.checks for one in check.hazards])
-    if fix:
-        names = ", ".join(f'"{name}"' for name in fix)
-        parts += [
-            Text(),
-            Text.assemble(("to keep them float32: ", "bold"), f'compute_precision="mixed", float32_ops=[{names}]'),
-        ]
+    costs = precision_costs(verification)
+    if costs is not None:
+        parts += [Text(), Text("What float16 costs", style="bold"), Padding(costs, (0, 0, 0, 2))]
     return Group(*parts)
+
+
+def precision_costs(verification: Verification) -> Group | None:
+    """What float16 does to which op, and the arguments that keep those ops float32; None where nothing was found."""
+    found = [one for check in verification.checks for one in check.hazards]
+    if not found:
+        return None
+    names = ", ".join(f'"{name}"' for name in float32_ops(found))
+    fix = Text.assemble(("to keep them float32: ", "bold"), f'compute_precision="mixed", float32_ops=[{names}]')
+    return Group(_hazards(found), fix)
 
 
 def verification_document(verification: Verification, **context: Any) -> dict[str, Any]:
@@ -116,17 +120,23 @@ def _row(output: OutputCheck) -> list[Text]:
 def _first_wrong(wrong: FirstWrong) -> Text:
     place = f" at {wrong.source}" if wrong.source else ""
     what = f"{wrong.op or wrong.node}{place}, MIL {wrong.mil_op} {wrong.value!r} of delegate {wrong.delegate}"
-    return Text.assemble(("first wrong op: ", "bold"), f"{what}\n{wrong.evidence}")
+    errors = dict(wrong.growth)
+    grows = ""
+    if wrong.value in errors:
+        last = wrong.growth[-1][1]
+        grows = f"\nrelative to the greatest value, the error is {errors[wrong.value]:.2g} there, {last:.2g} in the end"
+    return Text.assemble(("first wrong op: ", "bold"), f"{what}\n{wrong.evidence}{grows}")
 
 
 def _hazards(found: list[Hazard]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("float16", no_wrap=True)
+    table.add_column("", no_wrap=True)
     table.add_column("op", overflow="fold")
     table.add_column("where", overflow="fold")
     table.add_column("", overflow="fold")
     for one in found:
-        amount = f"{one.amount:.0%} of the error" if one.kind == "error" else f"{one.amount:.0f} values"
+        values = f"{one.amount:.0f} value{'' if one.amount == 1 else 's'}"
+        amount = f"{one.amount:.0%} of the error" if one.kind == "error" else values
         op = one.op or f"{one.mil_op} of {one.node or one.value}"
         table.add_row(one.kind, op, one.source, f"{amount}: {one.example}")
     return table

@@ -1,4 +1,7 @@
-"""The text of a Python script that rebuilds a few MIL ops with coremltools, runs them and holds them against torch."""
+"""The text of a Python script that rebuilds a few MIL ops with coremltools, runs them and holds them against torch.
+
+Half types become float32, as exact mode has them: float16's own rounding would hide small faults on a device.
+"""
 
 from __future__ import annotations
 
@@ -175,12 +178,12 @@ def _op(names: _Names, op: Operation) -> list[str]:
 
 
 def _as_input(value: torch.Tensor) -> np.ndarray:
-    """In a type that a Core ML model takes; at least one dimension is left to the caller."""
+    """In a type that a Core ML model takes."""
     return value.float().numpy() if value.is_floating_point() else value.to(torch.int32).numpy()
 
 
 def _cast_in(names: _Names, name: str, declared: Type, array: np.ndarray) -> list[str]:
-    own = declared.dtype if isinstance(declared, TensorType) else "fp32"
+    own = _single(declared.dtype) if isinstance(declared, TensorType) else "fp32"
     if own == _INPUT_TYPES[str(array.dtype)]:
         return []
     return [f'{names[name]} = mb.cast(x={names[name]}, dtype="{own}")']
@@ -189,21 +192,26 @@ def _cast_in(names: _Names, name: str, declared: Type, array: np.ndarray) -> lis
 def _cast_out(names: _Names, output: str, piece: Function) -> str:
     types = {value.name: value.type for op in piece.body.operations for value in op.outputs}
     declared = types[output]
-    own = declared.dtype if isinstance(declared, TensorType) else ""
+    own = _single(declared.dtype) if isinstance(declared, TensorType) else ""
     return f"return {names[output]}" if own in ("fp32", "int32") else f'return mb.cast(x={names[output]}, dtype="fp32")'
 
 
 def _constant(constant: Constant) -> str:
     value, declared = constant.load(), constant.type
     if isinstance(value, str):
-        return repr(value)
+        return repr(_single(value))
     if not isinstance(value, torch.Tensor) or isinstance(declared, ListType) or not isinstance(declared, TensorType):
         raise UnsupportedFileError(f"a constant of type {declared}, which no script is written of")
-    array = value.numpy()
+    array = value.float().numpy() if value.is_floating_point() else value.numpy()
     if array.ndim == 0:
         item = array.item()
         return repr(item) if array.dtype.kind == "b" else f"np.{array.dtype}({item!r})"
     return _literal(array)
+
+
+def _single(dtype: str) -> str:
+    """MIL's name of a type, float32's in the place of a half type's."""
+    return "fp32" if dtype in ("fp16", "bf16") else dtype
 
 
 def _literal(array: np.ndarray) -> str:
