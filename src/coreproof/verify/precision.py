@@ -11,7 +11,7 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch.export import ExportedProgram
@@ -26,7 +26,7 @@ from ..runtime.ops import find_op
 from ..runtime.pte.delegates import CoreMLDelegate
 from .delegates import Recording
 from .origin import node_of
-from .record import Hazard
+from .record import Hazard, Kind
 
 _MOST_SHARES = 16
 _LEAST_SHARE = 0.01
@@ -36,6 +36,7 @@ _MOST_STEPS, _FEWEST_RUNS, _MOST_RUNS = 20_000, 24, 128
 # An underflow counts where it alone moves an output, in the root mean square, by one float16 rounding of the greatest.
 _NOTICED = 2.0**-11
 _WHOLE = 2048  # up to it float16 holds every integer
+_KINDS = get_args(Kind)
 
 
 def hazards(recording: Recording, case: str) -> list[Hazard]:
@@ -44,14 +45,8 @@ def hazards(recording: Recording, case: str) -> list[Hazard]:
         delegate = recording.load("exact")
         graph = _Graph(delegate.function, recording.edge)
         costs = _Costs(delegate, [inputs for inputs, _ in recording.runs[case]])
-        losses = [loss for value, declared in graph.rounded for loss in _losses(value, declared, costs)]
-        shares = costs.shares([value for value, _ in graph.rounded])
-        order = ("overflow", "underflow", "integer")
-        found = sorted(losses, key=lambda loss: order.index(loss[0]))
-        return [
-            *(graph.hazard(kind, value, amount, example, recording.name) for kind, value, amount, example in found),
-            *(graph.hazard("error", value, share, example, recording.name) for value, share, example in shares),
-        ]
+        found = [*costs.losses(graph.rounded), *costs.shares([value for value, _ in graph.rounded])]
+        return [graph.hazard(one, recording.name) for one in sorted(found, key=lambda one: _KINDS.index(one.kind))]
     except CoreproofError:
         return []
 
@@ -64,6 +59,16 @@ def float32_ops(found: Sequence[Hazard]) -> list[str]:
     lost = [one for one in found if one.kind != "error"]
     names = [name for one in lost or found for name in ((one.node,) if one.op else ()) + (one.readers if lost else ())]
     return list(dict.fromkeys(names))
+
+
+@dataclass
+class _Found:
+    """A hazard before its nodes are known; `amount` and `example` as in `Hazard`."""
+
+    kind: Kind
+    value: str
+    amount: float
+    example: str
 
 
 class _Graph:
@@ -86,12 +91,23 @@ class _Graph:
             if not self._moves(op)
         ]
 
-    def hazard(self, kind: Any, value: str, amount: float, example: str, delegate: str) -> Hazard:
-        node = self._node(value)
+    def hazard(self, found: _Found, delegate: str) -> Hazard:
+        """The hazard with the nodes of its value and of that value's readers."""
+        node = self._node(found.value)
         op = op_name(node) if node is not None and node.op == "call_function" else ""
         source = source_line(node) if node is not None else ""
-        name, readers = node.name if node is not None else "", tuple(dict.fromkeys(self._reading(value)))
-        return Hazard(kind, delegate, self._makers[value].type, value, name, op, source, amount, example, readers)
+        return Hazard(
+            found.kind,
+            delegate,
+            self._makers[found.value].type,
+            found.value,
+            node.name if node is not None else "",
+            op,
+            source,
+            found.amount,
+            found.example,
+            tuple(dict.fromkeys(self._reading(found.value))),
+        )
 
     def _node(self, value: str) -> Node | None:
         node = node_of(value, self._program)
@@ -118,8 +134,6 @@ class _Costs:
     calls: list[list[Any]]
 
     def __post_init__(self) -> None:
-        self.delegate.reset()
-        self.values = [self.delegate.values(inputs) for inputs in self.calls]
         self._outputs = self._run(())
 
     def of(self, names: Iterable[str]) -> float:
@@ -127,16 +141,46 @@ class _Costs:
         differences = [_mean_square(got, want) for got, want in zip(self._run(names), self._outputs, strict=True)]
         return sum(differences) / max(1, len(differences))
 
-    def shares(self, names: list[str]) -> list[tuple[str, float, str]]:
-        """The values whose rounding costs most, with the share of each: the costliest group is halved again and again.
+    def losses(self, values: list[tuple[str, TensorType]]) -> list[_Found]:
+        """What the rounding of each value does not keep; underflows where they alone move an output noticeably."""
+        found: dict[tuple[str, Kind], _Found] = {}
+        self.delegate.reset()
+        for inputs in self.calls:
+            made = self.delegate.values(inputs)
+            for name, declared in values:
+                after = rounded(made[name], declared.element)
+                for kind, lost in _lost(made[name], after).items():
+                    if bool(lost.any()):
+                        one = found.setdefault((name, kind), _Found(kind, name, 0, _example(made[name], after, lost)))
+                        one.amount += int(lost.sum())
+        tiny = [name for name, kind in found if kind == "underflow"]
+        noticed = {name for _, name in self._costliest(tiny, _NOTICED**2)[0]}
+        return [one for one in found.values() if one.kind != "underflow" or one.value in noticed]
 
-        The whole is the sum over the groups that are left in the end.
+    def shares(self, names: list[str]) -> list[_Found]:
+        """The values whose rounding costs most, with the share of each in the sum over all."""
+        single, whole = self._costliest(names, 0.0)
+        return [
+            _Found(
+                "error",
+                name,
+                cost / whole,
+                f"its rounding alone costs the outputs {cost**0.5:.2g} of their greatest values",
+            )
+            for cost, name in single
+            if cost > _LEAST_SHARE * whole
+        ]
+
+    def _costliest(self, names: list[str], least: float) -> tuple[list[tuple[float, str]], float]:
+        """The values whose rounding costs more than `least`, the costliest first, and the cost of all together.
+
+        The costliest group is halved again and again; the whole is the sum over the groups that are left in the end.
         """
         number = itertools.count()
         waiting = [(-self.of(names), next(number), names)] if names else []
         single: list[tuple[float, str]] = []
         runs = max(_FEWEST_RUNS, min(_MOST_RUNS, _MOST_STEPS // max(1, len(names))))
-        while waiting and len(single) < _MOST_SHARES and runs > 1:
+        while waiting and len(single) < _MOST_SHARES and runs > 1 and -waiting[0][0] > least:
             cost, _, group = heapq.heappop(waiting)
             if len(group) == 1:
                 single.append((-cost, group[0]))
@@ -144,12 +188,7 @@ class _Costs:
             for half in (group[: len(group) // 2], group[len(group) // 2 :]):
                 heapq.heappush(waiting, (-self.of(half), next(number), half))
             runs -= 2
-        whole = sum(cost for cost, _ in single) - sum(cost for cost, _, _ in waiting)
-        return [
-            (name, cost / whole, f"its rounding alone costs the outputs {cost**0.5:.2g} of their greatest values")
-            for cost, name in single
-            if cost > _LEAST_SHARE * whole
-        ]
+        return single, sum(cost for cost, _ in single) - sum(cost for cost, _, _ in waiting)
 
     def _run(self, names: Iterable[str]) -> list[torch.Tensor]:
         chosen = frozenset(names)
@@ -157,22 +196,8 @@ class _Costs:
         return [one for inputs in self.calls for one in self.delegate.run(inputs, rounding=chosen)]
 
 
-def _losses(name: str, declared: TensorType, costs: _Costs) -> Iterator[tuple[str, str, float, str]]:
-    """(kind, value, number of positions, example) for what the rounding of one value does not keep, over all calls."""
-    found: dict[str, tuple[int, str]] = {}
-    for values in costs.values:
-        exact = values[name]
-        after = rounded(exact, declared.element)
-        for kind, lost in _lost(exact, after).items():
-            count, example = found.get(kind, (0, ""))
-            if bool(lost.any()):
-                found[kind] = count + int(lost.sum()), example or _example(exact, after, lost)
-    for kind, (count, example) in found.items():
-        if kind != "underflow" or costs.of([name]) > _NOTICED**2:
-            yield kind, name, count, example
-
-
-def _lost(exact: torch.Tensor, after: torch.Tensor) -> dict[str, torch.Tensor]:
+def _lost(exact: torch.Tensor, after: torch.Tensor) -> dict[Kind, torch.Tensor]:
+    """By kind, where a value does not survive its rounding."""
     finite = torch.isfinite(exact)
     whole = bool((exact[finite] == exact[finite].round()).all())
     changed = finite & (after != exact)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+Kind: TypeAlias = Literal["overflow", "underflow", "integer", "error"]
 Outcome: TypeAlias = Literal["match", "precision", "mismatch", "unverified"]
 
 # From the best to the worst: the outcome of several checks is the worst of theirs.
@@ -110,7 +111,7 @@ class Hazard:
         readers: the torch nodes whose ops read the value.
     """
 
-    kind: Literal["overflow", "underflow", "integer", "error"]
+    kind: Kind
     delegate: str
     mil_op: str
     value: str
