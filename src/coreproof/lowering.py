@@ -27,6 +27,7 @@ from .partition.options import compile_specs as make_compile_specs
 from .partition.partitioner import CoreMLPartitioner, Watcher
 from .partition.record import MethodPlacement, Placement
 from .partition.state import initialised_buffers
+from .rewrite.branches import separate_branch_outputs
 from .verify.compare import tolerance
 from .verify.lowered import Method, example_call, verify_lowered
 from .verify.record import Verification
@@ -257,7 +258,7 @@ class _Job:
         self._say("exporting the model strictly")
         try:
             strict = torch.export.export(self._model, self._inputs, dynamic_shapes=self._shapes, strict=True)
-            self._programs = {"forward": strict}
+            self._programs = {"forward": separate_branch_outputs(strict)}
             return self._to_edge()
         except Exception as refused:  # torch.export raises every type, user code included
             if self._watcher.began:
@@ -384,7 +385,7 @@ def _export(
                 f"ExecuTorch cannot write what the method {name!r} returns ({_first_lines(error)}): "
                 "return plain tuples, for instance tuple(x.max(1))"
             ) from error
-    return programs
+    return {name: separate_branch_outputs(program) for name, program in programs.items()}
 
 
 def _programs(
